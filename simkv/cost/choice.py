@@ -1,0 +1,76 @@
+"""The cost models that can be chosen, as frozen values: what a configuration says."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from simkv.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredTable:
+    """Step times from a profile: kernel measurements and an interpolation between them.
+
+    Parameters
+    ----------
+    profile
+        Name of a shipped profile (``simkv profiles``) or a path; None takes the one measured on
+        the chosen device.
+    host_overhead_s
+        Host time that every step adds; None takes the profile's.
+    """
+
+    kind: Literal["table"] = "table"
+    profile: str | None = None
+    host_overhead_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roofline:
+    """Step times from FLOPs and bytes against the device's peaks, for what has no table.
+
+    Parameters
+    ----------
+    flops_ratio, bandwidth_ratio
+        Share of the peak that kernels reach.
+    host_overhead_s
+        Host time that every step adds.
+    """
+
+    kind: Literal["roofline"] = "roofline"
+    flops_ratio: float = 0.6
+    bandwidth_ratio: float = 0.8
+    host_overhead_s: float = 0.002
+
+    def __post_init__(self) -> None:
+        """Check ranges, for library callers too."""
+        for name in ("flops_ratio", "bandwidth_ratio"):
+            if not 0 < getattr(self, name) <= 1:
+                raise ConfigError(
+                    f"got {getattr(self, name)}, expected a ratio above 0 and up to 1",
+                    path=f"cost.{name}",
+                )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Linear:
+    """Step time = base + prefill * prompt tokens + decode * decodes + context * tokens attended to.
+
+    The model of vLLM's timed step logs; also what closed forms are checked with.
+    """
+
+    kind: Literal["linear"] = "linear"
+    base_s: float = 0.0
+    prefill_token_s: float = 0.0
+    decode_s: float = 0.0
+    context_token_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Check ranges, for library callers too."""
+        for name in ("base_s", "prefill_token_s", "decode_s", "context_token_s"):
+            if getattr(self, name) < 0:
+                raise ConfigError(
+                    f"got {getattr(self, name)}, expected 0 or more", path=f"cost.{name}"
+                )
+
+
+Cost = MeasuredTable | Roofline | Linear
