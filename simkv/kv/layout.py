@@ -37,6 +37,8 @@ class Paged:
         Slots in a block; any number from 1, no power of two assumed.
     num_blocks
         Blocks of the pool, vLLM's null block included; None derives it from the device's memory.
+    num_slots
+        The pool in slots instead, so that pools of different block sizes hold the same tokens.
     sharing
         How prompts with a common prefix share blocks.
     """
@@ -44,6 +46,7 @@ class Paged:
     kind: Literal["paged"] = "paged"
     block_tokens: int = 16
     num_blocks: int | None = None
+    num_slots: int | None = None
     sharing: Sharing = HashChain()
 
     def __post_init__(self) -> None:
@@ -58,6 +61,16 @@ class Paged:
                 f"{self.num_blocks} blocks cannot hold anything, expected 2 or more "
                 "(one is the null block)",
                 path="kv.num_blocks",
+            )
+        if self.num_slots is not None and self.num_blocks is not None:
+            raise ConfigError(
+                f"got both num_slots={self.num_slots} and num_blocks={self.num_blocks}; give one",
+                path="kv.num_slots",
+            )
+        if self.num_slots is not None and self.num_slots < self.block_tokens:
+            raise ConfigError(
+                f"{self.num_slots} slots hold no block of {self.block_tokens}; raise kv.num_slots",
+                path="kv.num_slots",
             )
 
 

@@ -1,0 +1,29 @@
+"""Step time as a sum of four products, for closed forms and for vLLM's timed step logs."""
+
+from simkv.cost.choice import Linear
+from simkv.sched.work import StepWork
+
+
+class LinearCost:
+    """The cost model of a :class:`~simkv.cost.choice.Linear` choice."""
+
+    def __init__(self, choice: Linear) -> None:
+        self._choice = choice
+
+    def step_time_s(self, work: StepWork) -> float:
+        """Return base + prefill tokens + decodes + tokens attended to by all, each priced."""
+        choice = self._choice
+        num_new, num_attended = 0, work.decode_context_tokens
+        for new, cached in work.prefills:
+            num_new += new
+            num_attended += cached + new
+        return (
+            choice.base_s
+            + choice.prefill_token_s * num_new
+            + choice.decode_s * work.num_decodes
+            + choice.context_token_s * num_attended
+        )
+
+    def warnings(self) -> list[str]:
+        """Return nothing: a formula has no measured range."""
+        return []

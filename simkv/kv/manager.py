@@ -1,0 +1,70 @@
+"""What the scheduler asks of KV memory, whatever its layout."""
+
+from typing import Protocol
+
+from simkv.kv.sequence import Sequence
+from simkv.kv.usage import Usage
+
+
+class KVManager(Protocol):
+    """Keeps the memory of one replica's sequences.
+
+    ``admit`` and ``grow`` check first and act only when everything fits; "does not fit" is False.
+    Queries change nothing.
+    """
+
+    block_tokens: int
+    pool_slots: int
+    num_stored: int
+    num_evicted: int
+
+    @property
+    def num_free_blocks(self) -> int:
+        """Blocks that could be handed out now, cached ones included."""
+        ...
+
+    def can_ever_hold(self, num_tokens: int) -> bool:
+        """Whether a sequence of this many tokens fits when it is alone."""
+        ...
+
+    def match(self, sequence: Sequence) -> int:
+        """Return the tokens of its prefix that are cached; at least one is left to compute."""
+        ...
+
+    def admit(
+        self,
+        sequence: Sequence,
+        target_tokens: int,
+        *,
+        hit_tokens: int,
+        full_tokens: int,
+        watermark_ratio: float,
+    ) -> bool:
+        """Give a waiting sequence the memory for its first ``target_tokens``.
+
+        Parameters
+        ----------
+        hit_tokens
+            What ``match`` found; these come from the cache.
+        full_tokens
+            As many must fit as well, though they are not reserved; 0 asks for no such check.
+        watermark_ratio
+            Share of the pool that must stay free.
+        """
+        ...
+
+    def grow(self, sequence: Sequence, target_tokens: int) -> bool:
+        """Give a running sequence the memory for ``target_tokens`` in all."""
+        ...
+
+    def release(self, sequence: Sequence) -> None:
+        """Take back everything a sequence holds: it ended or is preempted."""
+        ...
+
+    def advance(self, num_tokens: int) -> None:
+        """Note that the sequences that hold memory compute so many more tokens, all together."""
+        ...
+
+    def usage(self) -> Usage:
+        """Return what the slots are doing now."""
+        ...

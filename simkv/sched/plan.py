@@ -1,0 +1,55 @@
+"""The seam between deciding and executing: a plan goes out, a result comes back."""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from simkv.sched.request import Request
+from simkv.sched.work import StepWork
+
+
+class Entry(NamedTuple):
+    """One request's share of a step: ``num_tokens`` after ``computed_before``."""
+
+    request: Request
+    num_tokens: int
+    computed_before: int
+
+
+@dataclass(slots=True)
+class StepPlan:
+    """What one step of a replica computes.
+
+    Parameters
+    ----------
+    entries
+        In the order in which they were scheduled.
+    work
+        The numbers that a cost model may see.
+    num_steps
+        For how many steps the plan holds: always 1 until leaps are proven exact.
+    new, resumed, preempted
+        Requests admitted for the first time, admitted again, and preempted, in order.
+    """
+
+    entries: list[Entry] = field(default_factory=list)
+    work: StepWork = field(default_factory=StepWork)
+    num_steps: int = 1
+    new: list[Request] = field(default_factory=list)
+    resumed: list[Request] = field(default_factory=list)
+    preempted: list[Request] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class StepResult:
+    """What became of a plan.
+
+    Parameters
+    ----------
+    end_s
+        When the step ended; its tokens exist from then on.
+    num_steps
+        How many of the planned steps were done: fewer where something cut them short.
+    """
+
+    end_s: float
+    num_steps: int = 1

@@ -1,0 +1,76 @@
+"""A request on its way through one replica, and the moves that its life allows."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from simkv.errors import InvariantError
+from simkv.kv.sequence import Sequence
+
+
+class Status(Enum):
+    """Where a request is in its life."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    PREEMPTED = "preempted"
+    FINISHED = "finished"
+    ABORTED = "aborted"
+
+
+_ALLOWED = {
+    Status.WAITING: {Status.RUNNING, Status.ABORTED},
+    Status.RUNNING: {Status.PREEMPTED, Status.FINISHED, Status.ABORTED},
+    Status.PREEMPTED: {Status.RUNNING, Status.ABORTED},
+    Status.FINISHED: set(),
+    Status.ABORTED: set(),
+}
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Request(Sequence):
+    """One request: its sequence, what it asks for, and what has happened to it.
+
+    Parameters
+    ----------
+    arrival_s
+        When it reached the replica's queue.
+    prompt_tokens, output_tokens
+        Lengths; the output is known beforehand, as in a trace.
+    priority
+        A smaller number goes first.
+    tie
+        Orders requests of equal priority and arrival; None takes the id.
+    first_scheduled_s, first_token_s, finish_s
+        Set by the scheduler; None until it happens.
+    hit_tokens
+        Prompt tokens found in the prefix cache when it was first admitted.
+    num_preemptions
+        How often it lost its memory and had to start again.
+    recomputed_tokens
+        Tokens that were computed, lost by a preemption and not found in the cache again.
+    """
+
+    arrival_s: float
+    prompt_tokens: int
+    output_tokens: int
+    priority: int = 0
+    tie: int | None = None
+    status: Status = Status.WAITING
+    first_scheduled_s: float | None = None
+    first_token_s: float | None = None
+    finish_s: float | None = None
+    hit_tokens: int = 0
+    num_preemptions: int = 0
+    lost_tokens: int = 0
+    recomputed_tokens: int = 0
+
+    def move(self, status: Status) -> None:
+        """Enter another part of its life, if the table of moves allows it."""
+        if status not in _ALLOWED[self.status]:
+            raise InvariantError(f"request {self.id} cannot go from {self.status} to {status}")
+        self.status = status
+
+    @property
+    def order(self) -> tuple[int, float, int]:
+        """Sort key of the priority policy: priority, arrival, tie."""
+        return (self.priority, self.arrival_s, self.id if self.tie is None else self.tie)
