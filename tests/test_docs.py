@@ -1,0 +1,89 @@
+"""The pages tell the truth: their Python runs, their links lead somewhere, their words are used."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SKIPPED = {".venv", ".git", "results", "node_modules"}
+PAGES = sorted(p for p in ROOT.rglob("*.md") if not SKIPPED & set(p.relative_to(ROOT).parts))
+PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+GLOSSARY_ROW = re.compile(r"^\| *([^|]+?) *\|[^|]*\| *([^|]*?) *\|$", re.MULTILINE)
+WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+
+with_python = [
+    page
+    for page in PAGES
+    if page.parent in {ROOT, ROOT / "docs"} and PYTHON_BLOCK.search(page.read_text())
+]
+
+
+@pytest.mark.parametrize("page", with_python, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_python_on_the_page_runs(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    for number, block in enumerate(PYTHON_BLOCK.findall(page.read_text()), start=1):
+        exec(compile(block, f"{page.name}, block {number}", "exec"), names)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_on_the_page_resolve(page: Path) -> None:
+    broken = []
+    for target in LINK.findall(CODE.sub("", page.read_text())):
+        path, _, anchor = target.partition("#")
+        if "://" in target or target.startswith("mailto:"):
+            continue
+        end = page.parent / path if path else page
+        if not end.exists() or (anchor and anchor not in anchors_of(end)):
+            broken.append(target)
+    assert broken == []
+
+
+def anchors_of(page: Path) -> set[str]:
+    """Anchors of a page's headings, spelled as GitHub spells them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_no_identifier_is_a_word_that_the_glossary_replaces() -> None:
+    rows = GLOSSARY_ROW.findall((ROOT / "docs" / "glossary.md").read_text())
+    banned = {
+        word.strip("` "): term
+        for term, replaced in rows
+        for word in replaced.split(",")
+        if word.startswith("`")
+    }
+    assert "page" in banned
+    found = [
+        f"{path.relative_to(ROOT)}: {name} (say {banned[word]})"
+        for path in sorted((ROOT / "simkv").rglob("*.py"))
+        for name in identifiers_of(path)
+        for word in words_of(name)
+        if word in banned
+    ]
+    assert found == []
+
+
+def identifiers_of(path: Path) -> Iterator[str]:
+    """Every name that a module gives: functions, classes, arguments, targets."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
+            yield node.name
+        elif isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+
+
+def words_of(name: str) -> Iterator[str]:
+    """Split an identifier into lower-case words, plural and singular alike."""
+    for word in WORD.findall(name):
+        yield word.lower()
+        yield word.lower().removesuffix("s")
