@@ -29,8 +29,8 @@ class Columns:
     segments
         Content, as ``Trace.segments`` gives it; None where there is none.
     session
-        Any key that is equal within a session; None for a row without one. Turns are counted, and
-        each turn follows the one before it, in order of arrival.
+        Any key that is equal within a session; None, or -1 in an array, for a row without one.
+        Turns are counted, and each turn follows the one before it, in order of arrival.
     after
         Row that releases this one (-1: none), where the file itself says so; then ``session`` does
         not set it.
@@ -42,7 +42,7 @@ class Columns:
     output_tokens: Sequence[int] | Ints
     arrival_s: Sequence[float] | Floats | None = None
     segments: Sequence[Sequence[tuple[int, int]]] | None = None
-    session: Sequence[Hashable | None] | None = None
+    session: Sequence[Hashable | None] | Ints | None = None
     after: Sequence[int] | Ints | None = None
     think_s: Sequence[float] | Floats | None = None
     tenant: Sequence[int] | Ints | None = None
@@ -115,11 +115,13 @@ def assemble(
 
 
 def _sessions(
-    keys: Sequence[Hashable | None] | None, order: Rows
+    keys: Sequence[Hashable | None] | Ints | None, order: Rows
 ) -> tuple[Ints | None, Ints | None, Ints | None]:
-    """Number sessions by first arrival; return session, turn and previous turn's row."""
+    """Give sessions numbers by first arrival; return session, turn and previous turn's row."""
     if keys is None:
         return None, None, None
+    if isinstance(keys, np.ndarray):
+        keys = [None if key < 0 else key for key in keys.tolist()]
     session, turn, after = (np.full(len(order), fill) for fill in (-1, 0, -1))
     numbers: dict[Hashable, int] = {}
     last: dict[Hashable, int] = {}

@@ -1,9 +1,20 @@
 """All trace formats, in the order in which a file is asked whether it is one."""
 
 from simkv.errors import InputError
+from simkv.workload.readers.azure import AZURE
+from simkv.workload.readers.burstgpt import BURSTGPT
 from simkv.workload.readers.format import Format
+from simkv.workload.readers.plain import PLAIN
+from simkv.workload.readers.vidur import VIDUR
+from simkv.workload.store import CANONICAL
 
-FORMATS: tuple[Format, ...] = ()
+FORMATS: tuple[Format, ...] = (
+    CANONICAL,
+    AZURE,
+    VIDUR,
+    BURSTGPT,
+    PLAIN,
+)
 
 
 def find_format(name: str) -> Format:
