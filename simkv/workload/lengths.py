@@ -107,9 +107,8 @@ class Zipf:
 
     def draw(self, rng: np.random.Generator, num: int) -> Ints:
         """Return ``num`` lengths in tokens."""
-        support = np.arange(self.min_tokens, self.max_tokens + 1)
-        lengths: Ints = support[draw_index(rng, support ** -float(self.exponent), num)]
-        return lengths
+        support = np.arange(self.min_tokens, self.max_tokens + 1, dtype=np.float64)
+        return self.min_tokens + draw_index(rng, np.power(support, -self.exponent), num)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,12 +146,8 @@ def draw_index(rng: np.random.Generator, weight: Floats, num: int) -> Ints:
     """Return ``num`` indices, each drawn in proportion to its weight, one uniform a draw."""
     cumulative = np.cumsum(weight)
     found = np.searchsorted(cumulative, rng.random(num) * cumulative[-1], side="right")
-    return np.minimum(found, len(weight) - 1)
-
-
-def zipf_weight(num: int, exponent: float) -> Floats:
-    """Return the Zipf popularity of ranks 1 to ``num``: ``rank**-exponent``, not normalised."""
-    return np.arange(1.0, num + 1) ** -exponent
+    index: Ints = np.minimum(found, len(weight) - 1).astype(np.int64)
+    return index
 
 
 def _check_bounds(min_tokens: int, max_tokens: int | None, path: str) -> None:

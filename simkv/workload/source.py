@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from simkv.errors import ConfigError
+from simkv.workload.servegen import ServeGen
 from simkv.workload.synthetic import Synthetic
 
 
@@ -81,4 +82,4 @@ class TraceFile:
     transform: Transform = field(default_factory=Transform)
 
 
-Workload = TraceFile | Synthetic
+Workload = TraceFile | Synthetic | ServeGen
