@@ -1,9 +1,13 @@
 """All trace formats, in the order in which a file is asked whether it is one."""
 
 from simkv.errors import InputError
+from simkv.workload.readers.aibrix import AIBRIX
 from simkv.workload.readers.azure import AZURE
 from simkv.workload.readers.burstgpt import BURSTGPT
+from simkv.workload.readers.chat import CHAT
 from simkv.workload.readers.format import Format
+from simkv.workload.readers.llmservingsim import LLMSERVINGSIM
+from simkv.workload.readers.lmcache import LMCACHE
 from simkv.workload.readers.plain import PLAIN
 from simkv.workload.readers.vidur import VIDUR
 from simkv.workload.store import CANONICAL
@@ -14,6 +18,10 @@ FORMATS: tuple[Format, ...] = (
     VIDUR,
     BURSTGPT,
     PLAIN,
+    LLMSERVINGSIM,
+    LMCACHE,
+    AIBRIX,
+    CHAT,
 )
 
 

@@ -11,7 +11,7 @@ from simkv.workload.readers.assemble import Columns, assemble
 from simkv.workload.readers.clock import offsets, seconds
 from simkv.workload.readers.format import Format, Head, ReadOptions, read_head
 from simkv.workload.readers.table import Parse, integers, read_table
-from simkv.workload.trace import Trace
+from simkv.workload.trace import Floats, Trace
 
 _LENGTHS: dict[str, Parse] = {"num_prefill_tokens": integers, "num_decode_tokens": integers}
 
@@ -25,7 +25,8 @@ def _read(paths: Sequence[Path], options: ReadOptions) -> Trace:
     if "arrived_at" in read_head(paths[0]).columns():
         wanted["arrived_at"] = offsets
     table = read_table(paths, wanted)
-    arrival_s, notes = None, []
+    arrival_s: Floats | None = None
+    notes: list[str] = []
     if "arrived_at" in wanted:
         arrival_s, notes = seconds(table.columns["arrived_at"])
     return assemble(
