@@ -23,7 +23,7 @@ from simkv.errors import ConfigError, InputError
 DEFAULT_FILE = Path(__file__).with_name("default.toml")
 """The configuration of ``simkv run`` without a file."""
 
-_FILE_KEYS = ("path", "tokenizer", "cost.profile", "model.name")
+_FILE_KEYS = {"path", "tokenizer", "cost.profile", "model.name"}
 
 _WORD = r"""(?:[\w-]+|"[^"]*"|'[^']*')"""
 _DOTTED = rf"{_WORD}(?:\s*\.\s*{_WORD})*"
@@ -242,7 +242,7 @@ def anchored(mapping: Mapping[str, Any], folder: Path, table: str = "") -> dict[
         found[name] = value
         if isinstance(value, Mapping):
             found[name] = anchored(value, folder, key)
-        elif isinstance(value, str) and (name in _FILE_KEYS or key in _FILE_KEYS):
+        elif value and isinstance(value, str) and {name, key} & _FILE_KEYS:
             beside = folder / value
             # Only a trace may be a folder; one that happens to be called like a model is none.
             if beside.exists() if name == "path" else beside.is_file():
