@@ -1,36 +1,28 @@
-"""ServeGen client models: a folder of fitted clients, superposed into requests.
+"""Traffic generated from ServeGen client models.
 
-A client is two files. ``chunk-N-trace.csv`` has no header and one row a window: ``start s, rate
-req/s, CV, Gamma | Weibull | nothing, shape, scale``; a window without a law is idle.
-``chunk-N-dataset.json`` (perhaps with ``.gz``) maps the start of longer windows to histograms of
-lengths, each a string that holds a Python dict literal; ``{}`` where the client was idle.
-
-The format is that of the ServeGen release (arXiv 2505.09999). What is generated: the number of
-requests that a window's rate stands for, spread by gaps of the window's law. The fitted scale
-is not used: the rate counts the requests of the whole window, while the scale was fitted to the
-gaps of the bursts in it, so that the two contradict each other in many windows of the release.
+What is generated: the number of requests that a window's rate stands for, spread by gaps of the
+window's law. The fitted scale is not used: the rate counts the requests of the whole window, while
+the scale was fitted to the gaps of the bursts in it, so that the two contradict each other in many
+windows of the release.
 """
 
-import ast
-import gzip
-import json
+import dataclasses
 import math
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from simkv.errors import ConfigError, TraceError
 from simkv.rng import stream
-from simkv.workload.lengths import draw_index
+from simkv.workload.clients import CLIENT_FILE, Client, Histogram, read_clients
 from simkv.workload.trace import Floats, Ints, Trace, make_trace
 
-MODALITIES = ("image", "audio", "video")
-_TRACE_NAME = re.compile(r"chunk-(\d+)-trace\.csv")
+MAX_READ_REQUESTS = 1_000_000
 _MAX_REQUESTS = 50_000_000
+_MODALITIES = ("image", "audio", "video")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,73 +64,6 @@ class ServeGen:
                 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Histogram:
-    """A law of lengths: ``tokens`` with their ``weight``, both ``[num_bins]``."""
-
-    tokens: Ints
-    weight: Floats
-
-    @property
-    def mean(self) -> float:
-        """Mean length in tokens."""
-        return float(self.tokens @ self.weight / self.weight.sum())
-
-    def draw(self, rng: np.random.Generator, num: int) -> Ints:
-        """Return ``num`` lengths in tokens."""
-        drawn: Ints = self.tokens[draw_index(rng, self.weight, num)]
-        return drawn
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Client:
-    """One client model.
-
-    Parameters
-    ----------
-    number
-        The N of its files.
-    window_s, rate_per_s, law, shape
-        Its windows: start, rate, ``Gamma`` or ``Weibull`` or empty (idle), and the law's shape.
-    period_s
-        Length of a window.
-    lengths
-        Histograms by start of their window in s and by field, idle windows left out.
-    """
-
-    number: int
-    window_s: Floats
-    rate_per_s: Floats
-    law: tuple[str, ...]
-    shape: Floats
-    period_s: float
-    lengths: Mapping[int, Mapping[str, Histogram]]
-
-    def lengths_at(self, window_s: float) -> Mapping[str, Histogram]:
-        """Return the histograms that hold then: the last before, else the first of all."""
-        starts = sorted(self.lengths)
-        before = [start for start in starts if start <= window_s]
-        return self.lengths[before[-1] if before else starts[0]]
-
-
-def read_clients(folder: Path) -> list[Client]:
-    """Read all client models of a folder, in order of their number.
-
-    Raises
-    ------
-    TraceError
-        Where there are none, or one cannot be read (with file and line).
-    """
-    found = sorted(
-        (int(match[1]), path)
-        for path in (folder.iterdir() if folder.is_dir() else ())
-        if (match := _TRACE_NAME.fullmatch(path.name))
-    )
-    if not found:
-        raise TraceError("expected a folder with files chunk-N-trace.csv, found none", file=folder)
-    return [_read_client(number, path) for number, path in found]
-
-
 def generate(workload: ServeGen, *, seed: int) -> Trace:
     """Draw a trace: the requests of all clients, in order of arrival; ``tenant`` is the client.
 
@@ -150,7 +75,36 @@ def generate(workload: ServeGen, *, seed: int) -> Trace:
     TraceError
         Where a client cannot be read, or nothing arrives in the part that was asked for.
     """
-    clients = read_clients(Path(workload.path))
+    folder = Path(workload.path)
+    return _superpose(read_clients(folder), workload, seed=seed, notes=())
+
+
+def generate_files(files: Sequence[Path], *, seed: int) -> Trace:
+    """Draw a trace from the clients that these files belong to: what reading them means.
+
+    From the start of the recorded days to their end, or as far as ``MAX_READ_REQUESTS`` reach,
+    which is said in the notes.
+    """
+    numbers = {int(match[1]) for file in files if (match := CLIENT_FILE.match(file.name))}
+    clients = read_clients(files[0].parent, numbers)
+    whole = ServeGen(path=str(files[0].parent), duration_s=None)
+    ends_s = np.unique(np.concatenate([client.window_s + client.period_s for client in clients]))
+    upto = [sum(_expected_requests(client, whole, end) for client in clients) for end in ends_s]
+    last = max(int(np.searchsorted(upto, MAX_READ_REQUESTS, side="right")) - 1, 0)
+    part = dataclasses.replace(whole, duration_s=float(ends_s[last]))
+    notes = []
+    if last + 1 < len(ends_s):
+        notes.append(
+            f"only the first {ends_s[last]:,.0f} s of {ends_s[-1]:,.0f} s were generated; "
+            "a workload of kind servegen chooses the part"
+        )
+    return _superpose(clients, part, seed=seed, notes=notes)
+
+
+def _superpose(
+    clients: Sequence[Client], workload: ServeGen, *, seed: int, notes: Sequence[str]
+) -> Trace:
+    """Return the requests of all these clients in order of arrival."""
     end_s = workload.start_s + (math.inf if workload.duration_s is None else workload.duration_s)
     expected = sum(_expected_requests(client, workload, end_s) for client in clients)
     if expected > _MAX_REQUESTS:
@@ -175,7 +129,7 @@ def generate(workload: ServeGen, *, seed: int) -> Trace:
         )
     arrival_s, prompt_tokens, output_tokens, tenant = columns
     order = np.argsort(arrival_s, kind="stable")
-    notes = [f"generated from {len(clients)} ServeGen clients with seed {seed}"]
+    notes = [f"generated from {len(clients)} ServeGen clients with seed {seed}", *notes]
     if raised := int((prompt_tokens < 1).sum()):
         notes.append(f"{raised:,} empty prompts were given 1 token")
     return make_trace(
@@ -230,7 +184,7 @@ def _draw_lengths(
     """Return prompts and outputs; a multimodal prompt is its text and all its parts."""
     text = histograms.get("input_tokens") or histograms["text_tokens"]
     prompt_tokens = text.draw(rng, num)
-    for modality in MODALITIES:
+    for modality in _MODALITIES:
         count, size = histograms.get(f"{modality}_count"), histograms.get(f"{modality}_tokens")
         if count is None or size is None:
             continue
@@ -238,109 +192,3 @@ def _draw_lengths(
         owner = np.repeat(np.arange(num), parts)
         np.add.at(prompt_tokens, owner, size.draw(rng, len(owner)))
     return prompt_tokens, histograms["output_tokens"].draw(rng, num)
-
-
-def _read_client(number: int, trace_file: Path) -> Client:
-    rows = [
-        _window(line, trace_file, at)
-        for at, line in enumerate(trace_file.read_text(encoding="utf-8-sig").splitlines(), start=1)
-        if line.strip()
-    ]
-    if not rows:
-        raise TraceError("holds no window", file=trace_file)
-    window_s = np.array([row[0] for row in rows])
-    steps_s = np.diff(window_s)
-    if len(steps_s) and (steps_s <= 0).any():
-        line = int(np.argmax(steps_s <= 0)) + 2
-        raise TraceError("window starts before the one above it", file=trace_file, line=line)
-    live = any(row[2] for row in rows)
-    return Client(
-        number=number,
-        window_s=window_s,
-        rate_per_s=np.array([row[1] for row in rows]),
-        law=tuple(row[2] for row in rows),
-        shape=np.array([row[3] for row in rows]),
-        period_s=float(steps_s.min()) if len(steps_s) else 600.0,
-        lengths=_read_lengths(_dataset_file(number, trace_file), live=live),
-    )
-
-
-def _window(line: str, file: Path, at: int) -> tuple[float, float, str, float]:
-    """Return ``(start s, rate, law, shape)`` of a row; rate and law are empty where it is idle."""
-    cells = [cell.strip() for cell in line.split(",")]
-    if len(cells) != 6:
-        raise TraceError(
-            f"expected 6 columns (start, rate, CV, law, shape, scale), got {len(cells)}",
-            file=file,
-            line=at,
-        )
-    law = cells[3]
-    try:
-        start_s, rate_per_s, shape = (float(cells[column]) for column in (0, 1, 4))
-    except ValueError as error:
-        raise TraceError(f"expected numbers ({error})", file=file, line=at) from error
-    if law not in ("", "Gamma", "Weibull"):
-        raise TraceError(
-            f"expected Gamma, Weibull or nothing in column 4, got {law!r}", file=file, line=at
-        )
-    if not 0 <= rate_per_s < math.inf or (law and not 0 < shape < math.inf):
-        raise TraceError(
-            f"expected a rate of 0 or more and a shape above 0, got {cells[1]} and {cells[4]}",
-            file=file,
-            line=at,
-        )
-    if rate_per_s > 0 and not law:
-        raise TraceError(f"has a rate of {cells[1]} and no law", file=file, line=at)
-    return (start_s, rate_per_s, law if rate_per_s > 0 else "", shape)
-
-
-def _dataset_file(number: int, trace_file: Path) -> Path:
-    plain = trace_file.with_name(f"chunk-{number}-dataset.json")
-    for path in (plain, plain.with_name(plain.name + ".gz")):
-        if path.is_file():
-            return path
-    raise TraceError(f"has no {plain.name} (or .gz) beside it", file=trace_file)
-
-
-def _read_lengths(file: Path, *, live: bool) -> dict[int, dict[str, Histogram]]:
-    """Read a client's histograms; ``live``: there has to be one."""
-    try:
-        data = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
-        windows: dict[str, dict[str, Any]] = json.loads(data)
-        lengths = {int(start): _histograms(fields, file) for start, fields in windows.items()}
-    except (ValueError, AttributeError, EOFError, gzip.BadGzipFile) as error:
-        raise TraceError(
-            f"is no ServeGen dataset: expected an object of objects of dict literals ({error})",
-            file=file,
-        ) from error
-    lengths = {start: fields for start, fields in lengths.items() if fields}
-    for start, fields in lengths.items():
-        if not fields.keys() & {"input_tokens", "text_tokens"} or "output_tokens" not in fields:
-            raise TraceError(
-                f"window {start} has fields {', '.join(fields)}; expected output_tokens and "
-                "input_tokens or text_tokens",
-                file=file,
-            )
-    if live and not lengths:
-        raise TraceError("has no histogram, though the client sends requests", file=file)
-    return lengths
-
-
-def _histograms(fields: Mapping[str, Any], file: Path) -> dict[str, Histogram]:
-    """Return a window's histograms of tokens and counts; empty where one has no bins (idle)."""
-    histograms = {}
-    for name, literal in fields.items():
-        if not name.endswith(("_tokens", "_count")):
-            continue  # reason_ratio: how an output divides into reasoning and answer
-        try:
-            bins = ast.literal_eval(literal) if isinstance(literal, str) else literal
-            tokens = np.array(list(bins.keys()), dtype=np.float64)
-            weight = np.array(list(bins.values()), dtype=np.float64)
-        except (SyntaxError, TypeError) as error:
-            raise TraceError(f"{name} is no dict literal ({error})", file=file) from error
-        if not weight.sum() > 0:
-            return {}
-        if tokens.min() < 0 or weight.min() < 0:
-            raise TraceError(f"{name} has a negative length or probability", file=file)
-        histograms[name] = Histogram(tokens=np.rint(tokens).astype(np.int64), weight=weight)
-    return histograms

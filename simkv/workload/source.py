@@ -28,6 +28,9 @@ class Transform:
     resample
         Draw whole sessions, or 60 s windows where there are none, with replacement: what a seed
         of a sweep means on a trace.
+    too_long
+        What becomes of a request whose prompt and output pass the model's limit. ``keep``: the
+        simulator rejects it, with its reason. ``clip``: it is shortened, counted in the notes.
     loop
         ``open``: every request arrives at its time. ``closed``: a follow-up turn arrives when
         its predecessor has finished and its think time has passed. ``auto``: closed exactly where
@@ -40,6 +43,7 @@ class Transform:
     rate_scale: float = 1.0
     max_requests: int | None = None
     resample: bool = False
+    too_long: Literal["keep", "clip"] = "keep"
     loop: Literal["auto", "open", "closed"] = "auto"
 
     def __post_init__(self) -> None:
