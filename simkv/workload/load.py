@@ -53,6 +53,8 @@ def read_trace(
         seed=seed,
     )
     trace = (chosen or _recognise(filled[0])).read(filled, options)
+    if not trace.num_requests:
+        raise TraceError("holds no request with a prompt", file=path)
     name = Path(path).name if len(files) > 1 else trace.name
     return dataclasses.replace(trace, name=name, notes=(*trace.notes, *notes))
 

@@ -10,7 +10,7 @@ from typing import Any
 from simkv.errors import TraceError
 from simkv.units import MS_PER_S, NS_PER_S
 from simkv.workload.readers.fields import length, time_ns
-from simkv.workload.readers.format import Format, Head, ReadOptions, json_lines
+from simkv.workload.readers.format import Format, Head, ReadOptions, json_lines, trace_name
 from simkv.workload.readers.tokens import Encoder, TokenRow, TokenRows, encoder
 from simkv.workload.trace import Trace
 
@@ -35,7 +35,7 @@ def _read(paths: Sequence[Path], options: ReadOptions) -> Trace:
                 raise TraceError("requests is no list of objects", file=path, line=line)
             found.rows += [_request(one, arrival_ns, encoding, path, line) for one in requests]
     notes = [encoding.note] if any(row.prompt is not None for row in found.rows) else []
-    return found.trace(name=paths[0].name.split(".")[0], notes=notes)
+    return found.trace(name=trace_name(paths), notes=notes)
 
 
 def _request(

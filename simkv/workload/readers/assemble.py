@@ -74,7 +74,7 @@ def assemble(
     Raises
     ------
     TraceError
-        With file and line, where a length is negative; without, where no row is left.
+        With file and line, where a length is negative.
     """
     prompt_tokens = np.asarray(columns.prompt_tokens, dtype=np.int64)
     output_tokens = np.asarray(columns.output_tokens, dtype=np.int64)
@@ -92,8 +92,6 @@ def assemble(
         else np.asarray(columns.arrival_s, dtype=np.float64)
     )
     kept = np.flatnonzero(prompt_tokens > 0)
-    if not len(kept):
-        raise TraceError("holds no request with a prompt", file=name)
     order = kept[np.argsort(arrival_s[kept], kind="stable")]
     after, think_s = columns.after, columns.think_s
     session, turn, previous = _sessions(columns.session, order)
@@ -158,7 +156,7 @@ def _notes(prompt_tokens: Ints, output_tokens: Ints, arrival_s: Floats) -> list[
         notes.append(f"{silent:,} requests have no output token")
     known = arrival_s[~np.isnan(arrival_s)]
     if inversions := int((np.diff(known) < 0).sum()):
-        notes.append(f"the file is not in order of arrival ({inversions:,} inversions); sorted")
-    if not len(known):
+        notes.append(f"rows were sorted by arrival ({inversions:,} inversions)")
+    if len(arrival_s) and not len(known):
         notes.append("the trace knows no arrival times")
     return notes

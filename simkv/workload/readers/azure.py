@@ -8,7 +8,7 @@ from pathlib import Path
 
 from simkv.workload.readers.assemble import Columns, assemble
 from simkv.workload.readers.clock import instants, seconds
-from simkv.workload.readers.format import Format, Head, ReadOptions, read_head
+from simkv.workload.readers.format import Format, Head, ReadOptions, read_head, trace_name
 from simkv.workload.readers.table import Parse, integers, read_table
 from simkv.workload.trace import Trace
 
@@ -39,7 +39,7 @@ def _read(paths: Sequence[Path], options: ReadOptions) -> Trace:
             output_tokens=table.columns["GeneratedTokens"],
         ),
         place=table.place,
-        name=paths[0].name.split(".")[0],
+        name=trace_name(paths),
         notes=notes,
     )
 

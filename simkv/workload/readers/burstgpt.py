@@ -11,7 +11,7 @@ import numpy as np
 
 from simkv.workload.readers.assemble import Columns, assemble
 from simkv.workload.readers.clock import offsets, seconds
-from simkv.workload.readers.format import Format, Head, ReadOptions, read_head
+from simkv.workload.readers.format import Format, Head, ReadOptions, read_head, trace_name
 from simkv.workload.readers.table import Labels, Parse, integers, read_table
 from simkv.workload.trace import Trace
 
@@ -49,7 +49,7 @@ def _read(paths: Sequence[Path], options: ReadOptions) -> Trace:
             tenant=columns["Model"][answered],
         ),
         place=lambda row: table.place(int(answered[row])),
-        name=paths[0].name.split(".")[0],
+        name=trace_name(paths),
         notes=notes,
     )
 

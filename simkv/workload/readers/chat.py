@@ -29,7 +29,7 @@ import pyarrow as pa
 from simkv.errors import TraceError
 from simkv.units import NS_PER_S
 from simkv.workload.readers.clock import UNKNOWN_NS, instants, nanoseconds
-from simkv.workload.readers.format import Format, Head, ReadOptions, json_lines
+from simkv.workload.readers.format import Format, Head, ReadOptions, json_lines, trace_name
 from simkv.workload.readers.tokens import Encoder, TokenRow, TokenRows, encoder
 from simkv.workload.trace import Ints, Trace
 
@@ -53,7 +53,7 @@ def _read(paths: Sequence[Path], options: ReadOptions) -> Trace:
         for line, row in json_lines(path):
             found.rows.append(_request(row, rendering, path, line))
     return found.trace(
-        name=paths[0].name.split(".")[0],
+        name=trace_name(paths),
         notes=[rendering.encoder.note, *rendering.notes()],
         find_sessions=True,
     )

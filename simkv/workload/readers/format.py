@@ -117,6 +117,11 @@ class Format:
     read: Callable[[Sequence[Path], ReadOptions], Trace]
 
 
+def trace_name(paths: Sequence[Path]) -> str:
+    """Return what a trace read from these files is called: the first file's name, unadorned."""
+    return Path(paths[0].name.removesuffix(".gz")).stem
+
+
 def open_bytes(path: Path) -> BinaryIO:
     """Open a file for reading, gunzipped if its first bytes say that it is gzip."""
     try:
@@ -124,8 +129,8 @@ def open_bytes(path: Path) -> BinaryIO:
     except OSError as error:
         raise TraceError(f"cannot be opened ({error.strerror})", file=path) from error
     if file.read(2) == _GZIP_MAGIC:
-        file.seek(0)
-        return cast(BinaryIO, gzip.GzipFile(fileobj=file))
+        file.close()
+        return cast(BinaryIO, gzip.open(path))
     file.seek(0)
     return file
 

@@ -15,7 +15,7 @@ from simkv.errors import TraceError
 from simkv.units import NS_PER_S
 from simkv.workload.readers.clock import UNKNOWN_NS
 from simkv.workload.readers.fields import length, time_ns
-from simkv.workload.readers.format import Format, Head, ReadOptions, json_lines
+from simkv.workload.readers.format import Format, Head, ReadOptions, json_lines, trace_name
 from simkv.workload.readers.tokens import TokenRow, TokenRows
 from simkv.workload.trace import Ints, Trace
 
@@ -33,7 +33,7 @@ def _read(paths: Sequence[Path], options: ReadOptions) -> Trace:
             else:
                 arrival_ns = time_ns(row, "arrival_time_ns", 1, file=path, line=line)
                 found.rows.append(_request(row, path, line, time_ns=arrival_ns))
-    return found.trace(name=paths[0].name.split(".")[0], notes=[])
+    return found.trace(name=trace_name(paths), notes=[])
 
 
 def _session(row: Mapping[str, Any], path: Path, line: int) -> list[TokenRow]:

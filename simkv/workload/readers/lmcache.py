@@ -5,7 +5,7 @@ from pathlib import Path
 
 from simkv.units import NS_PER_S, US_PER_S
 from simkv.workload.readers.fields import text, time_ns
-from simkv.workload.readers.format import Format, Head, ReadOptions, json_lines
+from simkv.workload.readers.format import Format, Head, ReadOptions, json_lines, trace_name
 from simkv.workload.readers.tokens import TokenRow, TokenRows, encoder
 from simkv.workload.trace import Trace
 
@@ -35,7 +35,7 @@ def _read(paths: Sequence[Path], options: ReadOptions) -> Trace:
                     session=text(row, "session_id", file=path, line=line),
                 )
             )
-    return found.trace(name=paths[0].name.split(".")[0], notes=[encoding.note])
+    return found.trace(name=trace_name(paths), notes=[encoding.note])
 
 
 LMCACHE = Format(

@@ -29,7 +29,7 @@ import numpy.typing as npt
 from simkv.errors import TraceError
 from simkv.workload.readers.assemble import Columns, assemble
 from simkv.workload.readers.clock import instants, offsets, seconds
-from simkv.workload.readers.format import Format, Head, ReadOptions, lines, read_head
+from simkv.workload.readers.format import Format, Head, ReadOptions, lines, read_head, trace_name
 from simkv.workload.readers.table import Labels, Parse, Table, integers, numbers, read_table
 from simkv.workload.trace import Floats, Trace
 
@@ -100,7 +100,7 @@ def _read(paths: Sequence[Path], options: ReadOptions) -> Trace:
             priority=columns.get("priority"),
         ),
         place=table.place,
-        name=paths[0].name.split(".")[0],
+        name=trace_name(paths),
         notes=notes,
     )
 
