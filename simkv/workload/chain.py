@@ -12,6 +12,7 @@ the reader says so.
 """
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,11 @@ class Segments:
     num_ids: int
     num_unique_ids: int
     num_unchained_ids: int
+
+    def rows(self) -> list[list[tuple[int, int]]]:
+        """Return the content of each request as ``(segment id, tokens)`` pairs."""
+        pairs = list(zip(self.id.tolist(), self.tokens.tolist(), strict=True))
+        return [pairs[first:last] for first, last in pairwise(self.offset.tolist())]
 
 
 class Chains:

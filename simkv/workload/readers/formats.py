@@ -8,8 +8,12 @@ from simkv.workload.readers.chat import CHAT
 from simkv.workload.readers.format import Format
 from simkv.workload.readers.llmservingsim import LLMSERVINGSIM
 from simkv.workload.readers.lmcache import LMCACHE
+from simkv.workload.readers.mooncake import MOONCAKE
 from simkv.workload.readers.plain import PLAIN
+from simkv.workload.readers.qwen_bailian import QWEN_BAILIAN
+from simkv.workload.readers.servegen_offline import SERVEGEN_OFFLINE
 from simkv.workload.readers.vidur import VIDUR
+from simkv.workload.readers.weka_agentic import WEKA_AGENTIC
 from simkv.workload.store import CANONICAL
 
 FORMATS: tuple[Format, ...] = (
@@ -18,6 +22,10 @@ FORMATS: tuple[Format, ...] = (
     VIDUR,
     BURSTGPT,
     PLAIN,
+    MOONCAKE,
+    WEKA_AGENTIC,
+    QWEN_BAILIAN,
+    SERVEGEN_OFFLINE,
     LLMSERVINGSIM,
     LMCACHE,
     AIBRIX,
