@@ -1,0 +1,251 @@
+"""A ranking as a table, and a sweep as one page for people. Equal sweeps give equal bytes."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from simkv.obs.stats import Estimate, method_note
+from simkv.sweep.objective import HIT_RATIO, OBJECTIVES, WASTE, Objective
+from simkv.sweep.rank import BLOCK_AXIS, Ranked, Ranking, Versus
+
+_MAX_WARNINGS = 20
+
+
+def ranking_table(ranking: Ranking) -> pa.Table:
+    """Return one row an arm in order: place, axes, means with intervals, comparison with the best.
+
+    Means of arms that are not ranked are empty. Differences are the best arm minus this one, in
+    the unit of the column that ``decided_by`` names.
+    """
+    return pa.Table.from_pylist(
+        [_row(row) for row in ranking.rows], schema=_schema(ranking.rows)
+    ).replace_schema_metadata({b"simkv.objective": ranking.objective.name})
+
+
+def _row(row: Ranked) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "place": row.place,
+        "arm": row.arm.label,
+        **row.arm.columns,
+        "status": row.status,
+        "num_seeds": row.arm.num_seeds,
+    }
+    for objective in OBJECTIVES.values():
+        value = row.arm.estimate(objective)
+        interval = None if value is None else value.interval
+        found |= {
+            objective.column: None if value is None else value.mean,
+            f"{objective.column}_low": None if interval is None else interval.low,
+            f"{objective.column}_high": None if interval is None else interval.high,
+        }
+    versus = row.versus_best
+    if versus is not None:
+        difference = versus.comparison.difference
+        found |= {
+            "decided_by": versus.objective.name,
+            "best_minus_this": difference.mean,
+            "best_minus_this_low": difference.interval and difference.interval.low,
+            "best_minus_this_high": difference.interval and difference.interval.high,
+            "best_beats_this_ratio": versus.beats_ratio,
+            "ties_with_best": versus.is_tie,
+        }
+    return found
+
+
+def _schema(rows: Sequence[Ranked]) -> pa.Schema:
+    columns = rows[0].arm.columns if rows else {}
+    ends = ("", "_low", "_high")
+    numbers = [f"{objective.column}{end}" for objective in OBJECTIVES.values() for end in ends]
+    return pa.schema(
+        [
+            ("place", pa.int64()),
+            ("arm", pa.string()),
+            *((name, pa.infer_type([row.arm.columns[name] for row in rows])) for name in columns),
+            ("status", pa.string()),
+            ("num_seeds", pa.int64()),
+            *((name, pa.float64()) for name in numbers),
+            ("decided_by", pa.string()),
+            ("best_minus_this", pa.float64()),
+            ("best_minus_this_low", pa.float64()),
+            ("best_minus_this_high", pa.float64()),
+            ("best_beats_this_ratio", pa.float64()),
+            ("ties_with_best", pa.bool_()),
+        ]
+    )
+
+
+def page(
+    name: str,
+    ranking: Ranking,
+    *,
+    axes: Mapping[str, Sequence[Any]],
+    seeds: Sequence[int],
+    notes: Iterable[str],
+    warnings: Iterable[tuple[str, str]],
+) -> str:
+    """Return the one-page summary as Markdown.
+
+    Parameters
+    ----------
+    name, ranking
+        The sweep and its ranking.
+    axes
+        Values of each column that was varied.
+    seeds
+        Seeds of every arm.
+    notes
+        Sentences that belong to the sweep as a whole.
+    warnings
+        Pairs of arm and sentence; equal sentences are told once, with how many arms they concern.
+    """
+    objective = ranking.objective
+    parts = [
+        f"# Sweep {name}",
+        f"{len(ranking.rows)} arms, {len(seeds)} seeds ({', '.join(map(str, seeds))}), ranked by "
+        f"{objective.title}, {'higher' if objective.higher_is_better else 'lower'} is better.",
+        *(f"- `{column}`: {', '.join(map(str, values))}" for column, values in axes.items()),
+        "",
+        *_table(ranking),
+        "",
+        verdict(ranking),
+        "",
+        "## How to read it",
+        "",
+        f"- {method_note(len(seeds))} Each comparison stands for itself.",
+        "- Arms share a place when the best of the place does not differ from them: the interval "
+        f"of the difference holds zero, or the difference is too small to matter ({_small()}).",
+        *(f"- {note}" for note in [*ranking.notes, *notes]),
+    ]
+    told = list(_told(warnings))
+    if told:
+        parts += ["", "## Warnings", "", *told]
+    return "\n".join(parts) + "\n"
+
+
+def verdict(ranking: Ranking) -> str:
+    """Say in a sentence who won, by how much and how surely."""
+    ranked = ranking.ranked
+    if not ranked:
+        return "Nothing is ranked."
+    best = ranked[0].arm.label
+    tied = [row.arm.label for row in ranked[1:] if row.place == 1]
+    start = f"**{best}** comes first"
+    if tied:
+        start = f"**{best}** and {_and(tied)} tie for the first place"
+    beaten = next((row for row in ranked if row.place != 1), None)
+    if beaten is None or beaten.versus_best is None:
+        return f"{start}."
+    return f"{start}; {sentence(best, beaten.arm.label, beaten.versus_best)}."
+
+
+def sentence(better: str, other: str, versus: Versus) -> str:
+    """Say how one arm compares with another: "A beats B with 97 %", or that they tie."""
+    objective = versus.objective
+    difference = versus.comparison.difference
+    by = f"by {_signed(objective, difference)} {objective.title}"
+    if versus.is_tie:
+        return f"{better} and {other} tie ({by})"
+    if versus.beats_ratio is None:
+        return f"{better} is ahead of {other} {by}, on one seed"
+    return f"{better} beats {other} with {percent(versus.beats_ratio)} {by}"
+
+
+def percent(ratio: float) -> str:
+    """Return a probability for people: never 100 %, which no finite number of seeds can show."""
+    return "> 99.9 %" if ratio > 0.999 else f"{100 * ratio:.3g} %"
+
+
+def _table(ranking: Ranking) -> list[str]:
+    objective = ranking.objective
+    beside = [other for other in (HIT_RATIO, WASTE) if other is not objective]
+    head = ["place", "arm", objective.title, *(other.title for other in beside), "against the best"]
+    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    best = ranking.ranked[0].arm.label if ranking.ranked else ""
+    for row in ranking.rows:
+        cells = [
+            str(row.place) if row.place else "-",
+            row.arm.label,
+            *(shown(other, row.arm.estimate(other)) for other in (objective, *beside)),
+            _against(best, row),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def _against(best: str, row: Ranked) -> str:
+    if row.status == "overloaded":
+        return f"**overloaded** at {row.arm.num_overloaded} of {row.arm.num_seeds} seeds"
+    if row.status == "incomplete":
+        return "not ranked"
+    if row.versus_best is None:
+        return "the best"
+    versus = row.versus_best
+    difference = _signed(versus.objective, versus.comparison.difference, flip=True)
+    by = f"{difference} {versus.objective.name}"
+    if versus.is_tie:
+        return f"tie ({by})"
+    sure = "" if versus.beats_ratio is None else f", worse with {percent(versus.beats_ratio)}"
+    return f"{by}{sure}"
+
+
+def shown(objective: Objective, value: Estimate | None) -> str:
+    """Return a mean and half the width of its interval, in the objective's unit for people."""
+    if value is None:
+        return "-"
+    mean = f"{value.mean * objective.scale:.4g}"
+    if value.interval is None:
+        return mean
+    half = (value.interval.high - value.interval.low) / 2
+    return f"{mean} ± {half * objective.scale:.2g}"
+
+
+def _signed(objective: Objective, value: Estimate, *, flip: bool = False) -> str:
+    sign = -1 if flip else 1
+    mean = f"{sign * value.mean * objective.scale:+.3g}"
+    if value.interval is None:
+        return mean
+    ends = sorted(sign * end * objective.scale for end in (value.interval.low, value.interval.high))
+    return f"{mean} [{ends[0]:+.3g}, {ends[1]:+.3g}]"
+
+
+def _small() -> str:
+    return "0.1 % of the value; for hits and waste 0.05 points"
+
+
+def _and(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def _told(warnings: Iterable[tuple[str, str]]) -> Iterable[str]:
+    counted = Counter(sentence for _, sentence in dict.fromkeys(warnings))
+    for told, (text, arms) in enumerate(counted.items()):
+        if told == _MAX_WARNINGS:
+            yield f"- and {len(counted) - told} more kinds of warning; see cells/*/summary.json."
+            return
+        yield f"- {text} ({arms} arm{'s' if arms > 1 else ''})"
+
+
+def granularity_notes(
+    granularity_tokens: Iterable[int], columns: Mapping[str, Sequence[Any]]
+) -> list[str]:
+    """Warn of block sizes that the trace's content cannot tell apart.
+
+    Parameters
+    ----------
+    granularity_tokens
+        Of the traces of the cells; 0 is a trace without content.
+    columns
+        Values of each column that was varied.
+    """
+    coarsest = max(granularity_tokens, default=1)
+    sizes = sorted(size for size in columns.get(BLOCK_AXIS, ()) if isinstance(size, int))
+    below = [size for size in sizes if size < coarsest]
+    if len([size for size in sizes if size <= coarsest]) < 2 or not below:
+        return []
+    return [
+        f"The content of the trace is known in pieces of {coarsest} tokens: block sizes "
+        f"{_and([str(size) for size in below])} lie below that, and their prefix hits cannot be "
+        "told apart as those of a real workload could."
+    ]
