@@ -66,7 +66,7 @@ def load_config(
     Parameters
     ----------
     path
-        The file; None takes the packaged default.
+        The file, or a resolved configuration or a pick as JSON; None takes the packaged default.
     sets
         Changes as on the command line: ``kv.block_tokens=32``, the last one counts.
     mapping
@@ -140,24 +140,21 @@ def apply_sets(mapping: Mapping[str, Any], sets: Sequence[str]) -> dict[str, Any
 
 
 def read_json_config(path: Path) -> RunConfig:
-    """Read a complete configuration as ``simkv pick`` writes it, with the standard library only.
+    """Read a complete configuration with the standard library only.
+
+    That is the ``config.json`` of a result, or a pick, which holds one under ``config``.
 
     Raises
     ------
     ConfigError
         The file is not there, is not JSON, or lacks or has a key that this simkv does not know.
     """
-    try:
-        mapping = json.loads(_text(path))
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"{path}:{error.lineno}: not JSON: {error.msg}") from None
-    if not isinstance(mapping, dict):
-        raise ConfigError(f"{path}: expected a table of a whole configuration")
+    mapping = _parsed_json(path, _text(path))
     try:
         return _run_config(mapping)
     except ConfigError as error:
         raise ConfigError(
-            f"{path}: {error}; expected a complete configuration as simkv pick writes it"
+            f"{path}: {error}; expected a complete configuration of this version of simkv"
         ) from None
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{path}: a value has the wrong type ({error})") from None
@@ -222,9 +219,22 @@ def _parsed(path: Path, text: str) -> dict[str, Any]:
         raise ConfigError(f"{path}:{line}: not TOML: {reason[0].lower()}{reason[1:]}") from None
 
 
+def _parsed_json(path: Path, text: str) -> dict[str, Any]:
+    try:
+        mapping = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{path}:{error.lineno}: not JSON: {error.msg}") from None
+    # A pick says more than its configuration.
+    mapping = mapping.get("config", mapping) if isinstance(mapping, dict) else mapping
+    if not isinstance(mapping, dict):
+        raise ConfigError(f"{path}: expected a JSON object with a configuration")
+    return mapping
+
+
 def _file_layer(path: Path) -> Layer:
     text = _text(path)
-    mapping = anchored(_parsed(path, text), path.parent)
+    parsed = _parsed_json(path, text) if path.suffix == ".json" else _parsed(path, text)
+    mapping = anchored(parsed, path.parent)
     source = "default" if path == DEFAULT_FILE else str(path)
 
     def place(key: str) -> str:

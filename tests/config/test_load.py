@@ -230,8 +230,8 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     ("change", "reason"),
     [
         ('{"seed": ', ":1: not JSON: Expecting value"),
-        ("[]", ": expected a table of a whole configuration"),
-        ("{}", ": seed: missing key; expected a complete configuration as simkv pick writes it"),
+        ("[]", ": expected a JSON object with a configuration"),
+        ("{}", ": seed: missing key; expected a complete configuration of this version of simkv"),
     ],
 )
 def test_json_that_is_no_whole_configuration(change: str, reason: str, tmp_path: Path) -> None:
@@ -240,6 +240,13 @@ def test_json_that_is_no_whole_configuration(change: str, reason: str, tmp_path:
     with pytest.raises(ConfigError) as caught:
         read_json_config(file)
     assert str(caught.value) == f"{file}{reason}"
+
+
+def test_a_pick_is_read_by_both_readers(tmp_path: Path) -> None:
+    config = RunConfig(seed=5, kv=ContiguousMax())
+    file = tmp_path / "01-pick.json"
+    file.write_text(json.dumps({"format": "simkv-pick", "config": config_to_mapping(config)}))
+    assert read_json_config(file) == load_config(file) == config
 
 
 def test_json_with_a_wrong_value(tmp_path: Path) -> None:

@@ -1,0 +1,64 @@
+"""What the verbs share about output: results on stdout, the rest on stderr."""
+
+import json
+import math
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+Json = Annotated[bool, Parameter(name="--json", negative="", show_default=False)]
+Sets = Annotated[
+    tuple[str, ...],
+    Parameter(name="--set", negative="", show_default=False, allow_leading_hyphen=False),
+]
+
+
+def examples(*commands: str) -> str:
+    """Return the end of a help page."""
+    return "\n".join(["Examples:", *(f"  {command}" for command in commands), ""])
+
+
+def print_json(value: Any) -> None:
+    """Print a value on stdout for machines: two spaces, keys in their order, no NaN."""
+    print(json.dumps(_finite(value), indent=2, ensure_ascii=False))
+
+
+def _finite(value: Any) -> Any:
+    """Return a value with null where JSON has no number."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def warn(sentences: Iterable[str]) -> None:
+    """Print warnings on stderr, one a line."""
+    for sentence in sentences:
+        print(f"simkv: warning: {sentence}", file=sys.stderr)
+
+
+def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print aligned columns: the first to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    for row in (header, *rows):
+        cells = [row[0].ljust(widths[0])]
+        cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        print("  ".join(cells).rstrip())
+
+
+@contextmanager
+def share_shown(what: str) -> Iterator[Callable[[float], None] | None]:
+    """Show the done share of something long on a terminal's stderr; elsewhere show nothing."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(what, total=1.0)
+        yield lambda share: progress.update(task, completed=share)
