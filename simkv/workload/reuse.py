@@ -172,15 +172,14 @@ def _extents(trace: Trace, size: int, partial_blocks: PartialBlocks) -> _Extents
     end = np.minimum(start + trace.segment_tokens, trace.prompt_tokens[row])
     # The last block end at or before each segment end; segments past the prompt hold none.
     blocks = np.maximum(end // size - start // size, 0)
-    num_segments = int(trace.segment_id.max(initial=-1)) + 1
-    extent = trace.segment_id
-    tokens = np.full(num_segments, size)
+    segments, extent = np.unique(trace.segment_id, return_inverse=True)
+    tokens = np.full(len(segments), size)
     if partial_blocks == "keep":
         last = np.flatnonzero((end == trace.prompt_tokens[row]) & (start < end) & (end % size > 0))
         # A partial block is named by its end: a place in a segment.
         ends, number = np.unique(np.stack([extent[last], end[last]]), axis=1, return_inverse=True)
         row = np.concatenate([row, row[last]])
-        extent = np.concatenate([extent, num_segments + number])
+        extent = np.concatenate([extent, len(segments) + number])
         blocks = np.concatenate([blocks, np.ones(len(last), dtype=np.int64)])
         tokens = np.concatenate([tokens, ends[1] % size])
     held = np.flatnonzero(blocks)
