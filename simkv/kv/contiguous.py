@@ -74,6 +74,11 @@ class Reservations:
         """Slots that are reserved by nobody."""
         return self.pool_slots - self._num_held * self.reserve_tokens
 
+    @property
+    def holes(self) -> Holes:
+        """The free stretches, for checks."""
+        return self._holes
+
     def can_ever_hold(self, num_tokens: int) -> bool:
         """Whether a sequence of this many tokens fits when it is alone."""
         return num_tokens <= self.reserve_tokens <= self.pool_slots

@@ -15,8 +15,16 @@ class KVManager(Protocol):
 
     block_tokens: int
     pool_slots: int
-    num_stored: int
-    num_evicted: int
+
+    @property
+    def num_stored(self) -> int:
+        """Blocks registered in the prefix cache since the start."""
+        ...
+
+    @property
+    def num_evicted(self) -> int:
+        """Blocks evicted from it since the start."""
+        ...
 
     @property
     def num_free_blocks(self) -> int:

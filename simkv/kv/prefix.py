@@ -138,7 +138,7 @@ class PrefixCache:
         return held
 
     def register(self, stretch: Stretch, lo: int, hi: int, held: Holding) -> None:
-        """Enter blocks ``[lo, hi)`` of a stretch, held by one sequence, and add them to ``held``."""
+        """Enter blocks ``[lo, hi)`` of a stretch for one sequence and add them to ``held``."""
         lane = self._lanes.get(stretch.segment)
         if lane is None:
             lane = self._lanes[stretch.segment] = Lane(stretch.segment, stretch.first)
@@ -216,7 +216,7 @@ class PrefixCache:
                 block = until
 
     def _cut(self, run: Run, block: int) -> Run:
-        """Cut a run in two before ``block``; return the shallow part, ``run`` stays the deep one."""
+        """Cut a run before ``block``; return the shallow part, ``run`` stays the deep one."""
         shallow = Run(run.lane, run.lo, block, run.refs)
         shallow.before, run.before = run.before, shallow
         run.lo = block

@@ -45,7 +45,8 @@ def cover(segments: Segments, total_tokens: int, sequence_id: int) -> Segments:
     What the given segments leave open is the sequence's own: one more segment with a negative id
     that no other sequence has. What they have too much is cut off.
     """
-    covered, left = [], total_tokens
+    covered: Segments = []
+    left = total_tokens
     for segment, tokens in segments:
         if left == 0:
             return covered

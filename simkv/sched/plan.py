@@ -1,18 +1,12 @@
 """The seam between deciding and executing: a plan goes out, a result comes back."""
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from simkv.sched.request import Request
 from simkv.sched.work import StepWork
 
-
-class Entry(NamedTuple):
-    """One request's share of a step: ``num_tokens`` after ``computed_before``."""
-
-    request: Request
-    num_tokens: int
-    computed_before: int
+Entry = tuple[Request, int, int]
+"""One request's share of a step: the request, its new tokens, the tokens computed before."""
 
 
 @dataclass(slots=True)
@@ -29,6 +23,8 @@ class StepPlan:
         For how many steps the plan holds: always 1 until leaps are proven exact.
     new, resumed, preempted
         Requests admitted for the first time, admitted again, and preempted, in order.
+    hit_tokens
+        Tokens that the admitted ones found in the prefix cache, all together.
     """
 
     entries: list[Entry] = field(default_factory=list)
@@ -37,6 +33,7 @@ class StepPlan:
     new: list[Request] = field(default_factory=list)
     resumed: list[Request] = field(default_factory=list)
     preempted: list[Request] = field(default_factory=list)
+    hit_tokens: int = 0
 
 
 @dataclass(slots=True)

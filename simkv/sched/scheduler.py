@@ -7,7 +7,7 @@ with; docs/architecture.md walks through a step.
 
 from simkv.errors import InvariantError
 from simkv.kv.manager import KVManager
-from simkv.sched.plan import Entry, StepPlan, StepResult
+from simkv.sched.plan import StepPlan, StepResult
 from simkv.sched.policy import VllmV1
 from simkv.sched.request import Request, Status
 from simkv.sched.waiting import ArrivalQueue, PriorityQueue, WaitingQueue
@@ -99,23 +99,26 @@ class Scheduler:
     def _plan_running(self, plan: StepPlan) -> None:
         """Give running requests their next tokens, preempting where memory is short (rule 3)."""
         running, entries, threshold = self.running, plan.entries, self._threshold
-        position = 0
-        while position < len(running) and self._budget > 0:
+        budget, position = self._budget, 0
+        while position < len(running) and budget > 0:
             request = running[position]
             computed = request.computed_tokens
             num_tokens = request.num_tokens - computed
             if num_tokens > 1:
                 if 0 < threshold < num_tokens:
                     num_tokens = threshold
-                num_tokens = min(num_tokens, self._budget)
+                num_tokens = min(num_tokens, budget)
             # Below its capacity a request needs no new block and fills none: nothing to ask.
             if computed + num_tokens >= request.capacity_tokens:
+                self._budget = budget
                 position = self._grow(plan, position, request, computed + num_tokens)
+                budget = self._budget
                 if request.status is Status.PREEMPTED:
                     return
-            entries.append(Entry(request, num_tokens, computed))
-            self._budget -= num_tokens
+            entries.append((request, num_tokens, computed))
+            budget -= num_tokens
             position += 1
+        self._budget = budget
 
     def _grow(self, plan: StepPlan, position: int, request: Request, target_tokens: int) -> int:
         """Find memory for a running request, preempting others or itself (rules 3.3 to 3.5).
@@ -128,10 +131,10 @@ class Scheduler:
             del self.running[at]
             if at < position:
                 position -= 1
-            for index, entry in enumerate(plan.entries):
-                if entry.request is victim:
+            for index, (other, num_tokens, _) in enumerate(plan.entries):
+                if other is victim:
                     del plan.entries[index]
-                    self._budget += entry.num_tokens
+                    self._budget += num_tokens
                     break
             self._preempt(plan, victim)
             if victim is request:
@@ -177,7 +180,7 @@ class Scheduler:
             waiting.pop()
             running.append(request)
             self._note_admission(plan, request, hit_tokens, now_s)
-            plan.entries.append(Entry(request, num_tokens, hit_tokens))
+            plan.entries.append((request, num_tokens, hit_tokens))
             self._budget -= num_tokens
 
     def _note_admission(
@@ -186,6 +189,7 @@ class Scheduler:
         """Keep the statistics of an admission (rule 8.1): resumed requests are counted apart."""
         request.move(Status.RUNNING)
         request.computed_tokens = hit_tokens
+        plan.hit_tokens += hit_tokens
         self.kv.advance(hit_tokens)
         if request.num_preemptions:
             request.recomputed_tokens += max(0, request.lost_tokens - hit_tokens)

@@ -139,9 +139,9 @@ class _Replay:
         return names
 
     def _planned(self, plan: StepPlan) -> Record:
-        hits = {entry.request.id: entry.computed_before for entry in plan.entries}
+        hits = {request.id: computed for request, _, computed in plan.entries}
         admitted = [*plan.new, *plan.resumed]
-        order = [entry.request for entry in plan.entries if entry.request in admitted]
+        order = [request for request, _, _ in plan.entries if request in admitted]
         return {
             "sched": [[self._name(r), n, computed] for r, n, computed in plan.entries],
             "new": [self._name(request) for request in plan.new],
@@ -184,7 +184,9 @@ def _requests(workload: Sequence[Record]) -> list[_Case]:
         tokens.append(np.concatenate([np.arange(start, start + n) for start, n in runs]))
     prompts = [sum(n for _, n in line["segments"]) for line in workload]
     content = compress(
-        tokens, [[prompt] for prompt in prompts], [line.get("cache_salt") or "" for line in workload]
+        tokens,
+        [[prompt] for prompt in prompts],
+        [line.get("cache_salt") or "" for line in workload],
     )
     names = sorted(str(line["id"]) for line in workload)
     cases = []

@@ -1,0 +1,221 @@
+"""Laws of KV memory (1 and 2 of docs/invariants.md), as functions that raise ``InvariantError``.
+
+They hold between the planning of one step and of the next. Each is given a manager and, where it
+needs them, all sequences that hold memory; none of them trusts a counter that it can count itself.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+
+from simkv.errors import InvariantError
+from simkv.kv.accounts import Accounts
+from simkv.kv.contiguous import Reservations
+from simkv.kv.manager import KVManager
+from simkv.kv.prefix import PrefixCache, Run, stretches
+from simkv.kv.sequence import Segments, Sequence
+from simkv.kv.usage import COUNTS
+
+
+def check_memory(kv: KVManager, live: Iterable[Sequence]) -> None:
+    """Check every law of a manager, given exactly the sequences that hold its memory."""
+    live = list(live)
+    check_slots(kv)
+    check_capacity(live)
+    if isinstance(kv, Reservations):
+        check_reservations(kv, live)
+    elif isinstance(kv, Accounts):
+        check_blocks(kv, live)
+        check_tails(kv, live)
+        if kv.cache is not None:
+            check_references(kv.cache, live)
+            check_free_queue(kv.cache)
+            check_lanes(kv.cache)
+            check_tables(live)
+            contents = [sequence.segments for sequence in live]
+            check_prefixes_closed(kv.cache, contents, kv.block_tokens)
+
+
+def check_slots(kv: KVManager) -> None:
+    """Slots are conserved: the accounts add up to the pool, and no count is negative."""
+    usage = kv.usage()
+    for name, count in zip(COUNTS, usage.values(), strict=True):
+        if count < 0:
+            raise InvariantError(f"the pool has {count} {name} slots")
+    if usage.pool != kv.pool_slots:
+        raise InvariantError(
+            f"the accounts add up to {usage.pool} slots, the pool has {kv.pool_slots}: {usage}"
+        )
+
+
+def check_capacity(live: Iterable[Sequence]) -> None:
+    """Whoever holds memory has a slot for every token that it has computed."""
+    for sequence in live:
+        if sequence.table is None or sequence.computed_tokens > sequence.capacity_tokens:
+            raise InvariantError(
+                f"sequence {sequence.id} has {sequence.capacity_tokens} slots for its "
+                f"{sequence.computed_tokens} computed tokens"
+            )
+
+
+def check_blocks(kv: Accounts, live: Iterable[Sequence]) -> None:
+    """Blocks are conserved: held, cached and blank ones add up to all but the null block."""
+    runs = list(kv.cache.runs()) if kv.cache is not None else []
+    held = sum(run.hi - run.lo for run in runs if run.refs)
+    held += sum(sequence.table.num_blocks - sequence.table.num_registered for sequence in live)
+    cached = sum(run.hi - run.lo for run in runs if not run.refs)
+    usage = kv.usage()
+    blank = usage.free // kv.block_tokens
+    if held + cached + blank != kv.num_blocks - 1 or cached * kv.block_tokens != usage.cached:
+        raise InvariantError(
+            f"{held} held, {cached} cached (accounts: {usage.cached} slots) and {blank} blank "
+            f"blocks are not the {kv.num_blocks - 1} usable ones"
+        )
+    if cached + blank != kv.num_free_blocks:
+        raise InvariantError(
+            f"{cached} cached and {blank} blank blocks, but {kv.num_free_blocks} can be handed out"
+        )
+
+
+def check_tails(kv: Accounts, live: Iterable[Sequence]) -> None:
+    """The unused end of a table is shorter than a block, and all of them together are the tail."""
+    total = 0
+    for sequence in live:
+        tail = sequence.table.num_blocks * kv.block_tokens - sequence.computed_tokens
+        if not 0 <= tail < kv.block_tokens:
+            raise InvariantError(
+                f"sequence {sequence.id} leaves {tail} slots of {sequence.table.num_blocks} blocks "
+                f"of {kv.block_tokens} unused"
+            )
+        total += tail
+    if total != kv.usage().tail:
+        raise InvariantError(f"tails are {total} slots, the accounts say {kv.usage().tail}")
+
+
+def check_references(cache: PrefixCache, live: Iterable[Sequence]) -> None:
+    """A run has as many references as tables hold it, and whatever is held is in the cache."""
+    holders = Counter(run for sequence in live for run in _held(sequence))
+    for run in cache.runs():
+        if run.refs != holders[run]:
+            raise InvariantError(
+                f"{_describe(run)} has {run.refs} references, {holders[run]} tables hold it"
+            )
+    known = set(cache.runs())
+    for run in holders:
+        if run not in known:
+            raise InvariantError(f"{_describe(run)} is held, but not in the cache")
+
+
+def check_free_queue(cache: PrefixCache) -> None:
+    """Exactly the runs without references are in the free queue, each once."""
+    queued = list(cache.idle_runs())
+    idle = {run for run in cache.runs() if not run.refs}
+    for run in queued:
+        if run not in idle:
+            raise InvariantError(f"{_describe(run)} is in the free queue with {run.refs} refs")
+    if len(queued) != len(idle):
+        raise InvariantError(f"the free queue has {len(queued)} runs, {len(idle)} are idle")
+    num_blocks = sum(run.hi - run.lo for run in queued)
+    if num_blocks != cache.num_idle_blocks:
+        raise InvariantError(
+            f"the free queue has {num_blocks} blocks, the cache counts {cache.num_idle_blocks}"
+        )
+
+
+def check_lanes(cache: PrefixCache) -> None:
+    """The runs of a segment are not empty and leave no hole before the lane's end."""
+    runs: dict[int, list[Run]] = {}
+    for run in cache.runs():
+        if run.lo >= run.hi or run.refs < 0:
+            raise InvariantError(f"{_describe(run)} is empty or has {run.refs} references")
+        runs.setdefault(run.lane.segment, []).append(run)
+    for segment, lane_runs in runs.items():
+        lane_runs.sort(key=lambda run: run.lo)
+        end = lane_runs[0].hi
+        for run in lane_runs[1:]:
+            if run.lo > end:
+                raise InvariantError(f"segment {segment} has a hole from {end} to {run.lo}")
+            end = max(end, run.hi)
+        if end != lane_runs[0].lane.end:
+            raise InvariantError(
+                f"the runs of segment {segment} end at {end}, its lane at {lane_runs[0].lane.end}"
+            )
+
+
+def check_tables(live: Iterable[Sequence]) -> None:
+    """What a table holds follows its content, block after block from the first."""
+    for sequence in live:
+        table, end = sequence.table, 0
+        owners = {stretch.segment: stretch for stretch in table.content}
+        for run in _held(sequence):
+            stretch = owners.get(run.lane.segment)
+            inside = stretch is not None and stretch.first <= run.lo and run.hi <= stretch.end
+            if not inside or run.lo != end:
+                raise InvariantError(
+                    f"after {end} blocks sequence {sequence.id} holds {_describe(run)}"
+                )
+            end = run.hi
+        if end != table.num_registered or end > table.num_blocks:
+            raise InvariantError(
+                f"sequence {sequence.id} holds runs of {end} blocks, {table.num_registered} of its "
+                f"{table.num_blocks} are registered"
+            )
+
+
+def check_prefixes_closed(
+    cache: PrefixCache, contents: Iterable[Segments], block_tokens: int
+) -> None:
+    """Whatever is cached of these contents has all blocks before it cached too."""
+    lanes: dict[int, tuple[int, int]] = {}
+    for run in cache.runs():
+        first, end = lanes.get(run.lane.segment, (run.lo, run.hi))
+        lanes[run.lane.segment] = (min(first, run.lo), max(end, run.hi))
+    for segments in contents:
+        content = stretches(segments, block_tokens)
+        for stretch in content:
+            if stretch.segment in lanes and lanes[stretch.segment][0] != stretch.first:
+                raise InvariantError(
+                    f"segment {stretch.segment} begins at block {stretch.first} and is cached "
+                    f"from {lanes[stretch.segment][0]}"
+                )
+        for before, after in pairwise(content):
+            end = lanes[before.segment][1] if before.segment in lanes else before.first
+            if after.segment in lanes and end < before.end:
+                raise InvariantError(
+                    f"segment {after.segment} is cached from block {after.first}, segment "
+                    f"{before.segment} before it only to {end}"
+                )
+
+
+def check_reservations(kv: Reservations, live: Iterable[Sequence]) -> None:
+    """Reservations and holes tile the pool, and no two holes touch."""
+    live = list(live)
+    held = [(sequence.table, sequence.table + kv.reserve_tokens, True) for sequence in live]
+    pieces = sorted([*held, *((start, end, False) for start, end in kv.holes)])
+    end = 0
+    for start, stop, _ in pieces:
+        if start != end or stop <= start:
+            raise InvariantError(f"slots {start} to {stop} do not follow slot {end}")
+        end = stop
+    if end != kv.pool_slots:
+        raise InvariantError(f"holes and reservations end at {end}, the pool at {kv.pool_slots}")
+    for (_, end, one), (_, _, other) in pairwise(pieces):
+        if not one and not other:
+            raise InvariantError(f"two holes touch at slot {end}")
+    tokens = sum(sequence.computed_tokens for sequence in live)
+    if tokens != kv.usage().tokens:
+        raise InvariantError(f"{tokens} tokens are live, the accounts say {kv.usage().tokens}")
+
+
+def _held(sequence: Sequence) -> Iterator[Run]:
+    """Walk over the runs that a table holds, cuts included, shallow to deep."""
+    for run, first in sequence.table.held:
+        parts, part = [run], run
+        while part.lo > first and part.before is not None:
+            part = part.before
+            parts.append(part)
+        yield from reversed(parts)
+
+
+def _describe(run: Run) -> str:
+    return f"the run of blocks {run.lo} to {run.hi} of segment {run.lane.segment}"

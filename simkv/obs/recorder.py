@@ -1,0 +1,180 @@
+"""Takes down what happens in a run, as columns."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from simkv.kv.usage import Usage
+from simkv.obs.schema import MEMORY, REASONS, REQUESTS, SERIES, STATUSES, STEPS
+from simkv.obs.series import Series
+from simkv.sched.plan import StepPlan
+from simkv.sched.request import Request
+from simkv.sched.scheduler import Scheduler
+from simkv.workload.trace import Trace
+
+
+@dataclass(slots=True)
+class Tables:
+    """Everything a run leaves.
+
+    Parameters
+    ----------
+    requests, memory, steps
+        Tables of ``simkv.obs.schema``; steps only where asked for.
+    summary
+        The metrics of docs/metrics.md, nested by name.
+    warnings
+        What a reader of the results must know, as sentences.
+    """
+
+    requests: pa.Table
+    memory: pa.Table
+    steps: pa.Table | None
+    summary: dict[str, Any] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+
+class Recorder:
+    """Columns of one run, filled as it goes.
+
+    Parameters
+    ----------
+    trace
+        The requests; the table has one row for each, in the same order.
+    num_replicas
+        Replicas that are recorded.
+    warmup_s
+        Time before which memory does not count in the means.
+    steps
+        Whether steps are recorded too.
+    """
+
+    def __init__(self, trace: Trace, *, num_replicas: int, warmup_s: float, steps: bool) -> None:
+        rows = trace.num_requests
+        self.trace = trace
+        self.replica = np.full(rows, -1, dtype=np.int32)
+        self.times = {
+            name: np.full(rows, np.nan)
+            for name in ("arrival_s", "first_scheduled_s", "first_token_s", "finish_s")
+        }
+        self.hit_tokens = np.zeros(rows, dtype=np.int64)
+        self.num_preemptions = np.zeros(rows, dtype=np.int32)
+        self.recomputed_tokens = np.zeros(rows, dtype=np.int64)
+        self.status = np.full(rows, STATUSES.index("unfinished"), dtype=np.int8)
+        self.reason = np.zeros(rows, dtype=np.int8)
+        self.series = [Series(len(SERIES), from_s=warmup_s) for _ in range(num_replicas)]
+        self.num_steps = np.zeros(num_replicas, dtype=np.int64)
+        self.busy_s = np.zeros(num_replicas)
+        self._steps: list[tuple[float, ...]] | None = [] if steps else None
+
+    def arrival(self, row: int, now_s: float) -> None:
+        """Note a request's arrival."""
+        self.times["arrival_s"][row] = now_s
+
+    def rejection(self, row: int, reason: str) -> None:
+        """Note that a request can never run."""
+        self.status[row] = STATUSES.index("rejected")
+        self.reason[row] = REASONS.index(reason)
+
+    def step(
+        self,
+        replica: int,
+        now_s: float,
+        step_s: float,
+        plan: StepPlan,
+        scheduler: Scheduler,
+    ) -> None:
+        """Note a step that begins now."""
+        self.state(replica, now_s, scheduler, scheduler.kv.usage())
+        self.num_steps[replica] += 1
+        self.busy_s[replica] += step_s
+        if self._steps is not None:
+            self._steps.append(
+                (
+                    replica,
+                    now_s,
+                    step_s,
+                    len(plan.work.prefills),
+                    sum(new for new, _ in plan.work.prefills),
+                    plan.work.num_decodes,
+                    plan.work.decode_context_tokens,
+                    len(plan.new) + len(plan.resumed),
+                    len(plan.preempted),
+                    len(scheduler.running),
+                    len(scheduler.waiting),
+                    scheduler.kv.num_free_blocks,
+                )
+            )
+
+    def state(self, replica: int, now_s: float, scheduler: Scheduler, usage: Usage) -> None:
+        """Note what memory and queues are from now on."""
+        self.series[replica].note(
+            now_s, (len(scheduler.running), len(scheduler.waiting), *usage.values())
+        )
+
+    def progress(self, replica: int, request: Request) -> None:
+        """Note what has happened to a request that finished, or is cut off by the run's end."""
+        row = request.id
+        self.replica[row] = replica
+        times = self.times
+        if request.first_scheduled_s is not None:
+            times["first_scheduled_s"][row] = request.first_scheduled_s
+        if request.first_token_s is not None and request.output_tokens:
+            times["first_token_s"][row] = request.first_token_s
+        if request.finish_s is not None:
+            times["finish_s"][row] = request.finish_s
+            self.status[row] = STATUSES.index("finished")
+        self.hit_tokens[row] = request.hit_tokens
+        self.num_preemptions[row] = request.num_preemptions
+        self.recomputed_tokens[row] = request.recomputed_tokens
+
+    def close(self, now_s: float) -> Tables:
+        """End every open interval and return the tables."""
+        for series in self.series:
+            series.close(now_s)
+        return Tables(self._requests(), self._memory(), self._step_table())
+
+    def _requests(self) -> pa.Table:
+        trace = self.trace
+        columns: dict[str, Any] = {
+            "request": np.arange(trace.num_requests),
+            "session": trace.session,
+            "turn": trace.turn,
+            "tenant": trace.tenant,
+            "priority": trace.priority,
+            "replica": self.replica,
+            "prompt_tokens": trace.prompt_tokens,
+            "output_tokens": trace.output_tokens,
+            # NaN means "did not happen": null in the table
+            **{name: pa.array(column, from_pandas=True) for name, column in self.times.items()},
+            "hit_tokens": self.hit_tokens,
+            "num_preemptions": self.num_preemptions,
+            "recomputed_tokens": self.recomputed_tokens,
+            "status": pa.DictionaryArray.from_arrays(self.status, list(STATUSES)),
+            "reason": pa.DictionaryArray.from_arrays(self.reason, list(REASONS)),
+        }
+        return pa.table(columns, schema=REQUESTS)
+
+    def _memory(self) -> pa.Table:
+        parts = []
+        for replica, series in enumerate(self.series):
+            edges, means = series.bins()
+            columns = {
+                "replica": np.full(len(means), replica, dtype=np.int32),
+                "start_s": edges[:-1],
+                "end_s": edges[1:],
+                **{name: means[:, index] for index, name in enumerate(SERIES)},
+            }
+            parts.append(pa.table(columns, schema=MEMORY))
+        return pa.concat_tables(parts)
+
+    def _step_table(self) -> pa.Table | None:
+        if self._steps is None:
+            return None
+        columns = list(zip(*self._steps, strict=True)) or [()] * len(STEPS)
+        arrays = [
+            pa.array(column, field.type) for column, field in zip(columns, STEPS, strict=True)
+        ]
+        return pa.table(arrays, schema=STEPS)

@@ -1,0 +1,46 @@
+"""One summary of a run, from its recorder."""
+
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+
+from simkv.obs.metrics import memory_metrics, request_metrics
+from simkv.obs.recorder import Recorder, Tables
+from simkv.obs.schema import SERIES
+
+
+def summarize(
+    recorder: Recorder,
+    tables: Tables,
+    *,
+    ttft_s: float,
+    tpot_s: float,
+    warmup_s: float,
+    end_s: float,
+) -> dict[str, Any]:
+    """Return the metrics of a run, nested by name (docs/metrics.md).
+
+    Parameters
+    ----------
+    ttft_s, tpot_s
+        The objectives of goodput.
+    warmup_s
+        Requests that arrive before count in nothing, nor does memory.
+    end_s
+        When the run ended.
+    """
+    requests = tables.requests
+    if warmup_s:
+        requests = requests.filter(pc.greater_equal(requests["arrival_s"], warmup_s))
+    span_s = max(0.0, end_s - warmup_s)
+    means = np.sum([series.means() for series in recorder.series], axis=0)
+    num_steps, busy_s = int(recorder.num_steps.sum()), float(recorder.busy_s.sum())
+    return {
+        **request_metrics(requests, ttft_s=ttft_s, tpot_s=tpot_s, span_s=span_s),
+        "makespan_s": end_s,
+        "num_steps": num_steps,
+        "mean_step_s": busy_s / num_steps if num_steps else None,
+        "busy_ratio": busy_s / (end_s * len(recorder.series)) if end_s else None,
+        **memory_metrics(dict(zip(SERIES, means.tolist(), strict=True))),
+    }

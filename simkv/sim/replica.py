@@ -1,0 +1,106 @@
+"""One replica in simulated time: its scheduler plans, the cost model says how long it takes."""
+
+from collections.abc import Callable
+
+import simpy
+from simpy.events import NORMAL
+
+from simkv.cost.model import CostModel
+from simkv.errors import InvariantError
+from simkv.obs.recorder import Recorder
+from simkv.route.policy import ReplicaView
+from simkv.sched.plan import StepPlan, StepResult
+from simkv.sched.request import Request
+from simkv.sched.scheduler import Scheduler
+from simkv.sim.call import Call
+
+
+class Replica:
+    """Executes the plans of one scheduler, one SimPy event a step.
+
+    Parameters
+    ----------
+    env
+        The clock.
+    index
+        Number of the replica in its cluster.
+    scheduler, cost
+        Who decides and who says how long it takes.
+    recorder
+        Takes down steps and memory.
+    on_finish
+        Called with each request that finished, in order.
+    """
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        index: int,
+        scheduler: Scheduler,
+        cost: CostModel,
+        recorder: Recorder,
+        on_finish: Callable[[int, Request], None],
+    ) -> None:
+        self.env = env
+        self.index = index
+        self.scheduler = scheduler
+        self.cost = cost
+        self.recorder = recorder
+        self.on_finish = on_finish
+        self.outstanding_tokens = 0
+        self._busy = False
+        self._plan = StepPlan()
+        recorder.state(index, env.now, scheduler, scheduler.kv.usage())
+
+    def submit(self, request: Request) -> None:
+        """Queue a request; an idle replica starts once everything due now has arrived."""
+        self.scheduler.add(request)
+        self.outstanding_tokens += request.final_tokens
+        if not self._busy:
+            self._busy = True
+            Call(self.env, 0.0, self._start, priority=NORMAL)
+
+    def view(self) -> ReplicaView:
+        """Return what a router may know."""
+        kv = self.scheduler.kv
+        return ReplicaView(
+            num_waiting=len(self.scheduler.waiting),
+            num_running=len(self.scheduler.running),
+            outstanding_tokens=self.outstanding_tokens,
+            free_ratio=kv.num_free_blocks * kv.block_tokens / kv.pool_slots,
+        )
+
+    def _start(self, event: simpy.Event) -> None:
+        now_s = self.env.now
+        plan = self.scheduler.plan(now_s)
+        self._count(plan)
+        if not plan.entries:
+            self._rest(plan, event)
+            return
+        step_s = self.cost.step_time_s(plan.work)
+        self.recorder.step(self.index, now_s, step_s, plan, self.scheduler)
+        self._plan = plan
+        Call(self.env, step_s, self._end, priority=NORMAL)
+
+    def _end(self, event: simpy.Event) -> None:
+        for request in self.scheduler.commit(self._plan, StepResult(end_s=self.env.now)):
+            self.on_finish(self.index, request)
+        self._start(event)
+
+    def _count(self, plan: StepPlan) -> None:
+        """Keep the sum of ``final - computed`` tokens over all unfinished requests."""
+        lost = sum(request.lost_tokens for request in plan.preempted)
+        self.outstanding_tokens += lost - plan.work.num_tokens - plan.hit_tokens
+
+    def _rest(self, plan: StepPlan, event: simpy.Event) -> None:
+        """Go idle; requests that wait although nothing runs would wait for ever (law 5)."""
+        if plan.preempted:
+            self._start(event)
+            return
+        if self.scheduler.num_unfinished:
+            raise InvariantError(
+                f"replica {self.index} schedules nothing at {self.env.now} s although "
+                f"{self.scheduler.num_unfinished} requests wait"
+            )
+        self._busy = False
+        self.recorder.state(self.index, self.env.now, self.scheduler, self.scheduler.kv.usage())

@@ -1,0 +1,109 @@
+"""One run, from a configuration to tables."""
+
+from collections.abc import Callable
+
+import numpy as np
+import simpy
+
+from simkv.config.build import build_cost_model, build_scheduler, build_served
+from simkv.config.run import RunConfig
+from simkv.errors import TraceError
+from simkv.obs.recorder import Recorder, Tables
+from simkv.obs.summary import summarize
+from simkv.sim.cluster import Cluster
+from simkv.sim.replica import Replica
+from simkv.workload.load import load
+from simkv.workload.trace import Trace
+
+# Enough to let arrivals at the stop happen in spite of rounding, too little to matter.
+_JUST_AFTER_S = 1e-6
+
+_REJECTED = {
+    "exceeds-model-limit": "prompt and output together are longer than sched.max_model_len",
+    "exceeds-pool": "they do not fit the KV pool even alone; raise its size",
+}
+
+
+def simulate(
+    config: RunConfig,
+    trace: Trace | None = None,
+    *,
+    progress: Callable[[float], None] | None = None,
+) -> Tables:
+    """Simulate a run.
+
+    Parameters
+    ----------
+    config
+        What is run.
+    trace
+        Its workload where that is loaded already; None loads it.
+    progress
+        Called now and then with the share of requests that are done.
+
+    Raises
+    ------
+    InputError
+        If the workload, the model, the device or the profile cannot be used.
+    """
+    served = build_served(config)
+    if trace is None:
+        trace = load(config.workload, seed=config.seed, max_model_len=served.max_model_len)
+    _check_arrivals(trace)
+    env = simpy.Environment()
+    recorder = Recorder(
+        trace,
+        num_replicas=config.cluster.num_replicas,
+        warmup_s=config.measure.warmup_s,
+        steps=config.measure.steps,
+    )
+    cluster = Cluster(env, trace, config.cluster.routing, recorder, progress)
+    cost = build_cost_model(config, served)
+    for index in range(config.cluster.num_replicas):
+        scheduler = build_scheduler(config, served)
+        cluster.replicas.append(Replica(env, index, scheduler, cost, recorder, cluster.finish))
+    cluster.start()
+    env.run(until=None if config.measure.drain else _stop_s(trace))
+    for replica in cluster.replicas:
+        for request in (*replica.scheduler.running, *replica.scheduler.waiting):
+            recorder.progress(replica.index, request)
+    tables = recorder.close(env.now)
+    tables.summary = summarize(
+        recorder,
+        tables,
+        ttft_s=config.objectives.ttft_s,
+        tpot_s=config.objectives.tpot_s,
+        warmup_s=config.measure.warmup_s,
+        end_s=env.now,
+    )
+    tables.warnings = [*trace.notes, *cost.warnings(), *_warnings(tables)]
+    return tables
+
+
+def _check_arrivals(trace: Trace) -> None:
+    """Refuse a trace whose requests come at no known time."""
+    unknown = np.isnan(trace.arrival_s) & (trace.after < 0)
+    if unknown.any():
+        raise TraceError(
+            f"{unknown.sum():,} of {trace.num_requests:,} requests have no arrival time; choose a "
+            "trace with arrivals, or draw arrivals for its lengths with workload.kind=synthetic",
+            file=trace.name,
+        )
+
+
+def _stop_s(trace: Trace) -> float:
+    """Return a moment just after the last arrival that is known beforehand."""
+    arrivals = trace.arrival_s[np.isfinite(trace.arrival_s)]
+    return float(arrivals.max(initial=0.0)) + _JUST_AFTER_S
+
+
+def _warnings(tables: Tables) -> list[str]:
+    """Return what a reader of the summary must not miss."""
+    summary = tables.summary
+    found = [
+        f"{count:,} of {summary['num_requests']:,} requests were rejected: {_REJECTED[reason]}"
+        for reason, count in summary["rejected"].items()
+    ]
+    if summary["overloaded"]:
+        found.append(f"overloaded: {summary['overload_reason']}")
+    return found
