@@ -39,7 +39,8 @@ def build_served(config: RunConfig) -> Served:
     limit = config.sched.max_model_len or model.max_position_tokens
     if limit > model.max_position_tokens:
         raise ConfigError(
-            f"got {limit} tokens, but {model.name} takes {model.max_position_tokens} at most; lower it",
+            f"got {limit} tokens, but {model.name} takes at most {model.max_position_tokens}; "
+            "lower it",
             path="sched.max_model_len",
         )
     budget = config.sched.max_num_batched_tokens
