@@ -10,11 +10,43 @@ from simkv.assets import asset_folder
 from simkv.errors import TraceError
 from simkv.workload.readers.format import Format, ReadOptions, read_head
 from simkv.workload.readers.formats import FORMATS, find_format
+from simkv.workload.servegen import ServeGen
+from simkv.workload.servegen import generate as generate_servegen
+from simkv.workload.source import TraceFile, Workload
+from simkv.workload.synthetic import generate
 from simkv.workload.trace import Trace
+from simkv.workload.transform import apply
 
 _SAMPLE = "sample:"
 # What a folder of traces may hold beside traces is passed by.
 _SUFFIXES = frozenset({".csv", ".json", ".jsonl", ".parquet"})
+
+
+def load(workload: Workload, *, seed: int, max_model_len: int | None = None) -> Trace:
+    """Make the trace that a configuration asks for, ready to be simulated.
+
+    Parameters
+    ----------
+    workload
+        What the configuration says.
+    seed
+        Root seed, of generators and of what a transform draws.
+    max_model_len
+        The model's limit on prompt and output together, for a transform that clips to it.
+
+    Raises
+    ------
+    InputError
+        Where there is nothing to read, it cannot be read, or nothing is left of it.
+    """
+    if isinstance(workload, TraceFile):
+        trace = read_trace(
+            workload.path, format=workload.format, tokenizer=workload.tokenizer, seed=seed
+        )
+        return apply(trace, workload.transform, seed=seed, max_model_len=max_model_len)
+    if isinstance(workload, ServeGen):
+        return generate_servegen(workload, seed=seed)
+    return generate(workload, seed=seed)
 
 
 def read_trace(

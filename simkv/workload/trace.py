@@ -132,13 +132,13 @@ def make_trace(
     def floats(values: Sequence[float] | Floats | None) -> Floats:
         return np.full(rows, np.nan) if values is None else np.asarray(values, dtype=np.float64)
 
-    content = segments if segments is not None else [()] * rows
-    flat = [pair for row in content for pair in row]
+    flat = [pair for row in segments or () for pair in row]
+    counts = np.zeros(rows, dtype=np.int64) if segments is None else [len(row) for row in segments]
     return Trace(
         arrival_s=floats(arrival_s),
         prompt_tokens=np.asarray(prompt_tokens, dtype=np.int64),
         output_tokens=np.asarray(output_tokens, dtype=np.int64),
-        segment_offset=np.cumsum([0, *map(len, content)], dtype=np.int64),
+        segment_offset=np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]),
         segment_id=np.array([pair[0] for pair in flat], dtype=np.int64),
         segment_tokens=np.array([pair[1] for pair in flat], dtype=np.int64),
         session=ints(session, -1),

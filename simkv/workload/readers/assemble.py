@@ -6,6 +6,7 @@ the same for all formats, and what was decided is in the notes.
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -93,19 +94,27 @@ def assemble(
     )
     kept = np.flatnonzero(prompt_tokens > 0)
     order = kept[np.argsort(arrival_s[kept], kind="stable")]
-    after, think_s = columns.after, columns.think_s
+    as_it_is = len(order) == rows and bool((np.diff(order) == 1).all())
+
+    def taken(values: Any, dtype: type) -> npt.NDArray[Any] | None:
+        if values is None:
+            return None
+        column: npt.NDArray[Any] = np.asarray(values, dtype=dtype)
+        return column if as_it_is else column[order]
+
     session, turn, previous = _sessions(columns.session, order)
+    after = None if columns.after is None else np.asarray(columns.after, dtype=np.int64)
     return make_trace(
-        arrival_s=arrival_s[order],
-        prompt_tokens=prompt_tokens[order],
-        output_tokens=output_tokens[order],
+        arrival_s=taken(arrival_s, np.float64),
+        prompt_tokens=prompt_tokens if as_it_is else prompt_tokens[order],
+        output_tokens=output_tokens if as_it_is else output_tokens[order],
         segments=None if columns.segments is None else [columns.segments[row] for row in order],
         session=session,
         turn=turn,
-        after=previous if after is None else _moved(np.asarray(after), order),
-        think_s=None if think_s is None else np.asarray(think_s, dtype=np.float64)[order],
-        tenant=None if columns.tenant is None else np.asarray(columns.tenant)[order],
-        priority=None if columns.priority is None else np.asarray(columns.priority)[order],
+        after=previous if after is None else _moved(after, order),
+        think_s=taken(columns.think_s, np.float64),
+        tenant=taken(columns.tenant, np.int64),
+        priority=taken(columns.priority, np.int64),
         granularity_tokens=granularity_tokens,
         name=name,
         notes=(*notes, *_notes(prompt_tokens, output_tokens[kept], arrival_s[kept])),

@@ -9,6 +9,7 @@ missing final newline alike.
 import gzip
 import io
 import json
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from simkv.workload.trace import Trace
 
 HEAD_BYTES = 65_536
 _GZIP_MAGIC = b"\x1f\x8b"
+GZIP_ERRORS = (gzip.BadGzipFile, EOFError, zlib.error)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +142,7 @@ def read_head(path: Path) -> Head:
     with open_bytes(path) as file:
         try:
             data = file.read(HEAD_BYTES)
-        except (gzip.BadGzipFile, EOFError) as error:
+        except GZIP_ERRORS as error:
             raise TraceError(f"is no whole gzip file ({error})", file=path) from error
     return Head(name=path.name.removesuffix(".gz"), data=data)
 
@@ -161,7 +163,7 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
                     yield number, line.rstrip("\r\n")
         except UnicodeDecodeError as error:
             raise TraceError("is no UTF-8 text", file=path, line=number + 1) from error
-        except (gzip.BadGzipFile, EOFError) as error:
+        except GZIP_ERRORS as error:
             raise TraceError(f"is no whole gzip file ({error})", file=path) from error
 
 

@@ -11,6 +11,7 @@ from simkv.workload.readers.lmcache import LMCACHE
 from simkv.workload.readers.mooncake import MOONCAKE
 from simkv.workload.readers.plain import PLAIN
 from simkv.workload.readers.qwen_bailian import QWEN_BAILIAN
+from simkv.workload.readers.servegen_clients import SERVEGEN_CLIENTS
 from simkv.workload.readers.servegen_offline import SERVEGEN_OFFLINE
 from simkv.workload.readers.vidur import VIDUR
 from simkv.workload.readers.weka_agentic import WEKA_AGENTIC
@@ -18,6 +19,7 @@ from simkv.workload.store import CANONICAL
 
 FORMATS: tuple[Format, ...] = (
     CANONICAL,
+    SERVEGEN_CLIENTS,
     AZURE,
     VIDUR,
     BURSTGPT,

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from simkv.errors import TraceError
-from simkv.workload.readers.format import lines, open_bytes, read_head
+from simkv.workload.readers.format import GZIP_ERRORS, lines, open_bytes, read_head
 from simkv.workload.trace import Ints
 
 Parse = Callable[[pa.Array], npt.NDArray[Any]]
@@ -176,6 +176,8 @@ def _batches(path: Path, wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
             if "Empty CSV file" in str(error):
                 return
             raise TraceError(f"is no CSV file ({error})", file=path) from None
+        except GZIP_ERRORS as error:
+            raise TraceError(f"is no whole gzip file ({error})", file=path) from None
 
 
 def _wrong_cell(
