@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from simkv.kv.usage import Usage
 from simkv.obs.schema import MEMORY, REASONS, REQUESTS, SERIES, STATUSES, STEPS
 from simkv.obs.series import Series
 from simkv.sched.plan import StepPlan
@@ -87,7 +86,7 @@ class Recorder:
         scheduler: Scheduler,
     ) -> None:
         """Note a step that begins now."""
-        self.state(replica, now_s, scheduler, scheduler.kv.usage())
+        self.state(replica, now_s, scheduler)
         self.num_steps[replica] += 1
         self.busy_s[replica] += step_s
         if self._steps is not None:
@@ -108,11 +107,10 @@ class Recorder:
                 )
             )
 
-    def state(self, replica: int, now_s: float, scheduler: Scheduler, usage: Usage) -> None:
+    def state(self, replica: int, now_s: float, scheduler: Scheduler) -> None:
         """Note what memory and queues are from now on."""
-        self.series[replica].note(
-            now_s, (len(scheduler.running), len(scheduler.waiting), *usage.values())
-        )
+        values = scheduler.kv.usage().values()
+        self.series[replica].note(now_s, (len(scheduler.running), len(scheduler.waiting), *values))
 
     def progress(self, replica: int, request: Request) -> None:
         """Note what has happened to a request that finished, or is cut off by the run's end."""

@@ -50,12 +50,13 @@ class Replica:
         self.outstanding_tokens = 0
         self._busy = False
         self._plan = StepPlan()
-        recorder.state(index, env.now, scheduler, scheduler.kv.usage())
+        self._note()
 
     def submit(self, request: Request) -> None:
         """Queue a request; an idle replica starts once everything due now has arrived."""
         self.scheduler.add(request)
         self.outstanding_tokens += request.final_tokens
+        self._note()
         if not self._busy:
             self._busy = True
             Call(self.env, 0.0, self._start, priority=NORMAL)
@@ -103,4 +104,7 @@ class Replica:
                 f"{self.scheduler.num_unfinished} requests wait"
             )
         self._busy = False
-        self.recorder.state(self.index, self.env.now, self.scheduler, self.scheduler.kv.usage())
+        self._note()
+
+    def _note(self) -> None:
+        self.recorder.state(self.index, self.env.now, self.scheduler)
