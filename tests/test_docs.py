@@ -13,6 +13,7 @@ PAGES = sorted(p for p in ROOT.rglob("*.md") if not SKIPPED & set(p.relative_to(
 PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+NAMED = re.compile(r"`((?:simkv|tests|traces|scripts|experiments|docs)/[\w./-]+)(?:::(\w+))?")
 GLOSSARY_ROW = re.compile(r"^\| *([^|]+?) *\|[^|]*\| *([^|]*?) *\|$", re.MULTILINE)
 WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 
@@ -44,6 +45,18 @@ def test_links_on_the_page_resolve(page: Path) -> None:
         if not end.exists() or (anchor and anchor not in anchors_of(end)):
             broken.append(target)
     assert broken == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_files_and_tests_named_on_the_page_exist(page: Path) -> None:
+    missing = []
+    for path, name in NAMED.findall(page.read_text()):
+        file = ROOT / path
+        if not file.exists() or (
+            name and not re.search(rf"(def|class) {name}\b", file.read_text())
+        ):
+            missing.append(f"{path}::{name}" if name else path)
+    assert missing == []
 
 
 def anchors_of(page: Path) -> set[str]:
