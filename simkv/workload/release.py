@@ -29,7 +29,7 @@ def nearest(after: Ints, wanted: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> 
 
 
 def start_s(trace: Trace) -> Floats:
-    """Return for each row its arrival, or that of the nearest releaser with one; 0 without any.
+    """Return for each row its arrival, or that of the nearest releaser with one; NaN without any.
 
     It is the earliest time that is known for a request, and the order in which requests come as
     far as it is known before a simulation.
@@ -38,7 +38,7 @@ def start_s(trace: Trace) -> Floats:
     if known.all():
         return trace.arrival_s
     source = nearest(trace.after, known)
-    return np.where(source < 0, 0.0, trace.arrival_s[source])
+    return np.where(source < 0, np.nan, trace.arrival_s[source])
 
 
 def open_s(trace: Trace) -> Floats:
@@ -57,5 +57,5 @@ def open_s(trace: Trace) -> Floats:
             break
         total_s = total_s + total_s[at]
         at = further
-    arrival_s: Floats = np.nan_to_num(trace.arrival_s[at[:-1]]) + total_s[:-1]
+    arrival_s: Floats = trace.arrival_s[at[:-1]] + total_s[:-1]
     return arrival_s

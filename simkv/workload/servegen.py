@@ -159,6 +159,8 @@ def _client_requests(
         mean = float(client.rate_per_s[window]) * workload.rate_scale * client.period_s
         num = math.floor(mean + rng.random())
         arrival_s = begin_s + _spread(law, float(client.shape[window]), num, client.period_s, rng)
+        # A last gap near zero rounds to the window's end, which is the next window's.
+        arrival_s = np.minimum(arrival_s, np.nextafter(begin_s + client.period_s, begin_s))
         inside = arrival_s[(arrival_s >= workload.start_s) & (arrival_s < end_s)]
         histograms = client.lengths_at(begin_s)
         prompt_tokens, output_tokens = _draw_lengths(histograms, len(inside), rng)
@@ -166,7 +168,7 @@ def _client_requests(
 
 
 def _spread(law: str, shape: float, num: int, period_s: float, rng: np.random.Generator) -> Floats:
-    """Return ``num`` times within ``[0, period_s)`` with gaps of this law.
+    """Return ``num`` times within ``period_s``, ascending, with gaps of this law.
 
     A renewal process that is known to have this many arrivals: its gaps, and the one that reaches
     over the end, scaled to fill the window.

@@ -24,7 +24,8 @@ def apply(
 ) -> Trace:
     """Return the trace after all steps of a transform, in the order of its fields.
 
-    In the result each request has either an arrival or a releaser (``after``), never both.
+    In the result no request has both an arrival and a releaser (``after``); one that has neither
+    comes from a trace without times, which only a simulator can judge.
 
     Parameters
     ----------
@@ -71,10 +72,13 @@ def _window(trace: Trace, transform: Transform) -> Trace:
     if transform.duration_s is not None:
         kept &= begin_s < transform.start_s + transform.duration_s
     if not kept.any():
-        last_s = float(begin_s.max(initial=0.0))
+        known_s = begin_s[~np.isnan(begin_s)]
+        last = (
+            f"its last arrival is at {known_s.max():g} s" if len(known_s) else "it knows no times"
+        )
         raise TraceError(
             f"no request arrives in the window from {_PATH}.start_s = {transform.start_s:g} s; "
-            f"the trace's last arrival is at {last_s:g} s",
+            + last,
             file=trace.name,
         )
     trace = _keep(trace, kept)
@@ -207,11 +211,9 @@ def _loop(trace: Trace, transform: Transform) -> Trace:
                 f"{count:,} think times are unknown and taken as the time between the arrivals, "
                 "or 0 where that is unknown too"
             )
-        arrival_s = np.where(follows, np.nan, np.nan_to_num(trace.arrival_s))
+        arrival_s = np.where(follows, np.nan, trace.arrival_s)
         after = np.where(follows, trace.after, -1)
         think_s = np.where(follows, think_s, np.nan)
-    if count := int((unknown & (trace.after < 0)).sum()):
-        notes.append(f"{count:,} requests have no arrival time and arrive at zero")
     return dataclasses.replace(
         trace, arrival_s=arrival_s, after=after, think_s=think_s, notes=tuple(notes)
     )
