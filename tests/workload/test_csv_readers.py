@@ -170,6 +170,11 @@ def test_plain_timestamps_are_numbers_or_date_times(tmp_path, times):
     assert "columns not read: colour" in trace.notes
 
 
+def test_a_column_that_only_resembles_one_that_is_there_is_passed_by(tmp_path):
+    text = "arrival_s,arrival_ms,prompt_tokens,output_tokens,total_tokens\n1,1000,2,3,5\n"
+    assert "columns not read: arrival_ms, total_tokens" in read_trace(written(tmp_path, text)).notes
+
+
 def test_ties_keep_the_order_of_the_file_and_the_rest_is_sorted(tmp_path):
     text = "arrival_s,prompt_tokens,output_tokens\n3,1,1\n0,2,1\n3,3,1\n0,4,1\n"
     trace = read_trace(written(tmp_path, text))
@@ -237,8 +242,8 @@ PLAIN = "arrival_s,prompt_tokens,output_tokens\n"
             "output_tokens, completion_tokens, output_length",
         ),
         (
-            "arival_s,prompt_tokens,output_tokens\n0,1,1\n",
-            ":1: column 'arival_s' is not known; did you mean 'arrival_s'?",
+            "arrival_sec,prompt_tokens,output_tokens\n0,1,1\n",
+            ":1: column 'arrival_sec' is not known; did you mean 'arrival_s'?",
         ),
         (
             "session,turn,prompt_tokens,output_tokens\na,1,1,1\nb,1,1,1\na,1,2,2\n",

@@ -44,7 +44,6 @@ _NAMES = {
     "think": ("think_s",),
 }
 _REQUIRED = ("prompt", "output")
-_ALL = tuple(name for names in _NAMES.values() for name in names)
 
 
 def _chosen(columns: Sequence[str]) -> dict[str, str]:
@@ -126,9 +125,9 @@ def _check(path: Path, header: Sequence[str], chosen: dict[str, str]) -> None:
                 file=path,
                 line=1,
             )
+    free = [name for meaning in _NAMES if meaning not in chosen for name in _NAMES[meaning]]
     for name in header:
-        near = difflib.get_close_matches(name, _ALL, n=1, cutoff=0.8)
-        if near and name not in _ALL:
+        if near := difflib.get_close_matches(name, free, n=1, cutoff=0.8):
             raise TraceError(
                 f"column {name!r} is not known; did you mean {near[0]!r}? (rename or remove it)",
                 file=path,
