@@ -2,13 +2,14 @@
 
 ::
 
-    OUT/picks/01-<id>.json   one pick: its configuration, complete, readable by the standard
-                             library alone (``simkv.config.load.read_json_config`` on "config"),
-                             what it achieved, the vLLM arguments, whether the engine takes it
+    OUT/picks/01-<id>.json   the configuration of a pick, complete, for the standard library alone
+                             (``simkv.config.load.read_json_config``)
+    OUT/picks/picks.json     of each pick: what it achieved, the vLLM arguments, whether the engine
+                             takes it, and if not, what does and at which cost
 """
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,8 @@ class Pick:
         If it does not: the best arm that it does take; None if there is none in the sweep.
     sentences
         All of that for people.
+    details
+        All of that for programs, as in ``picks.json``.
     """
 
     path: Path
@@ -82,6 +85,7 @@ class Pick:
     objection: str | None
     substitute: Substitute | None
     sentences: tuple[str, ...]
+    details: Mapping[str, Any]
 
 
 def pick(
@@ -122,7 +126,9 @@ def pick(
     for old in sorted(folder.glob("[0-9][0-9]-*.json")) if folder.is_dir() else []:
         old.unlink()
     for found in picks:
-        write_whole(found.path, json_bytes(_file(found, ranking)))
+        write_whole(found.path, json_bytes(config_to_mapping(found.config)))
+    told = {"format": PICK_FORMAT, "picks": [dict(found.details) for found in picks]}
+    write_whole(folder / "picks.json", json_bytes(told))
     return picks
 
 
@@ -159,17 +165,46 @@ def _pick(
     config = configs[row.arm.label]
     objection = engine.objection(config)
     substitute = None if objection is None else _substitute(row, ranking, configs, engine)
+    path = folder / f"{number:02d}-{digest_of(config_to_mapping(config))}.json"
+    flags = tuple(vllm_flags(config))
+    sentences = _sentences(row, ranking, engine, objection, substitute)
     return Pick(
-        path=folder / f"{number:02d}-{digest_of(config_to_mapping(config))}.json",
+        path=path,
         place=row.place or 0,
         label=row.arm.label,
         config=config,
-        flags=tuple(vllm_flags(config)),
+        flags=flags,
         engine=engine,
         objection=objection,
         substitute=substitute,
-        sentences=tuple(_sentences(row, ranking, engine, objection, substitute)),
+        sentences=tuple(sentences),
+        details={
+            "file": path.name,
+            "place": row.place,
+            "arm": row.arm.label,
+            "objective": ranking.objective.name,
+            "values": {by.column: _estimate(row, by) for by in OBJECTIVES.values()},
+            "vllm": shlex.join(["vllm", "serve", *flags]),
+            "engine": {
+                "name": engine.name,
+                "accepted": objection is None,
+                "objection": objection,
+                "source": engine.source,
+            },
+            "substitute": None if substitute is None else _of_substitute(substitute),
+            "says": sentences,
+            "notes": list(ranking.notes),
+        },
     )
+
+
+def _of_substitute(substitute: Substitute) -> dict[str, Any]:
+    return {
+        "arm": substitute.label,
+        "config": config_to_mapping(substitute.config),
+        "vllm": shlex.join(["vllm", "serve", *substitute.flags]),
+        "costs": [_cost(cost) for cost in substitute.costs],
+    }
 
 
 def _substitute(
@@ -214,43 +249,6 @@ def _sentences(
         return [*said, "no arm of this sweep is accepted by it"]
     said.append(f"the best that it accepts is {substitute.label}")
     return [*said, sentence(row.arm.label, substitute.label, substitute.decisive)]
-
-
-def _file(pick: Pick, ranking: Ranking) -> dict[str, Any]:
-    row = next(row for row in ranking.ranked if row.arm.label == pick.label)
-    found: dict[str, Any] = {
-        "format": PICK_FORMAT,
-        "place": pick.place,
-        "arm": pick.label,
-        "objective": ranking.objective.name,
-        "values": {
-            objective.column: _estimate(row, objective) for objective in OBJECTIVES.values()
-        },
-        "config": config_to_mapping(pick.config),
-        "vllm": shlex.join(["vllm", "serve", *_serve(pick.flags)]),
-        "engine": {
-            "name": pick.engine.name,
-            "accepted": pick.objection is None,
-            "objection": pick.objection,
-            "source": pick.engine.source,
-        },
-        "says": list(pick.sentences),
-        "notes": list(ranking.notes),
-    }
-    if pick.substitute is not None:
-        found["substitute"] = {
-            "arm": pick.substitute.label,
-            "config": config_to_mapping(pick.substitute.config),
-            "vllm": shlex.join(["vllm", "serve", *_serve(pick.substitute.flags)]),
-            "costs": [_cost(cost) for cost in pick.substitute.costs],
-        }
-    return found
-
-
-def _serve(flags: Sequence[str]) -> list[str]:
-    """Return the arguments with the model first, where ``vllm serve`` wants it."""
-    at = flags.index("--model")
-    return [flags[at + 1], *flags[:at], *flags[at + 2 :]]
 
 
 def _estimate(row: Ranked, objective: Objective) -> dict[str, Any] | None:

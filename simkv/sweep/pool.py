@@ -225,7 +225,7 @@ def _run_pool(work: Work, cells: Sequence[Cell], num_workers: int) -> Iterator[R
             worker.connection.close()
 
 
-def _serve(connection: Connection[Any, Any], work: Work) -> None:
+def _serve(connection: "Connection[Any, Any]", work: Work) -> None:
     """Run the cells that arrive until the other end closes."""
     # Ctrl-C reaches every process of the terminal; what it means is the parent's decision.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

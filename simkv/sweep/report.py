@@ -242,10 +242,11 @@ def granularity_notes(
     coarsest = max(granularity_tokens, default=1)
     sizes = sorted(size for size in columns.get(BLOCK_AXIS, ()) if isinstance(size, int))
     below = [size for size in sizes if size < coarsest]
-    if len([size for size in sizes if size <= coarsest]) < 2 or not below:
+    if not below:
         return []
+    lie = "lies" if len(below) == 1 else "lie"
     return [
-        f"The content of the trace is known in pieces of {coarsest} tokens: block sizes "
-        f"{_and([str(size) for size in below])} lie below that, and their prefix hits cannot be "
-        "told apart as those of a real workload could."
+        f"The content of the trace is known in pieces of {coarsest} tokens: block size"
+        f"{'' if len(below) == 1 else 's'} {_and([str(size) for size in below])} {lie} below that, "
+        f"so prefix hits cannot tell them apart, nor from {coarsest}."
     ]

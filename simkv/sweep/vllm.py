@@ -8,14 +8,14 @@ _HUB = "huggingface.co/"
 
 
 def vllm_flags(config: RunConfig) -> list[str]:
-    """Return the arguments that make vLLM V1 serve as a configuration says.
+    """Return what follows ``vllm serve`` to serve as a configuration says: the model, then flags.
 
     ``--num-gpu-blocks-override`` counts the null block, as ``kv.num_blocks`` does. A layout that
     vLLM does not have gets the arguments of everything else.
     """
     sched = config.sched
     flags = [
-        *("--model", hub_name(config.model.name)),
+        hub_name(config.model.name),
         *("--tensor-parallel-size", str(config.model.tensor_parallel)),
         *("--gpu-memory-utilization", f"{config.device.memory_utilization_ratio:g}"),
         *("--kv-cache-dtype", "auto" if config.model.kv_dtype == "bf16" else config.model.kv_dtype),
