@@ -1,4 +1,7 @@
-"""The pages tell the truth: their Python runs, their links lead somewhere, their words are used."""
+"""The pages tell the truth: their Python runs, their commands are understood, what they name exists.
+
+The glossary's words are kept too.
+"""
 
 import ast
 import re
@@ -7,10 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from simkv.cli.app import app
+
 ROOT = Path(__file__).parents[1]
 SKIPPED = {".venv", ".git", "results", "node_modules"}
 PAGES = sorted(p for p in ROOT.rglob("*.md") if not SKIPPED & set(p.relative_to(ROOT).parts))
 PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```\w*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 NAMED = re.compile(r"`((?:simkv|tests|traces|scripts|experiments|docs)/[\w./-]+)(?:::(\w+))?")
@@ -52,11 +58,31 @@ def test_files_and_tests_named_on_the_page_exist(page: Path) -> None:
     missing = []
     for path, name in NAMED.findall(page.read_text()):
         file = ROOT / path
-        if not file.exists() or (
-            name and not re.search(rf"(def|class) {name}\b", file.read_text())
-        ):
+        if not file.exists() or (name and not defines(file, name)):
             missing.append(f"{path}::{name}" if name else path)
     assert missing == []
+
+
+def defines(file: Path, name: str) -> bool:
+    """Whether a module defines a name at its top level."""
+    return (
+        re.search(rf"^((def|class) {name}\b|{name} = )", file.read_text(), re.MULTILINE) is not None
+    )
+
+
+COMMANDS = sorted(
+    {
+        line.partition("#")[0].rstrip()
+        for page in PAGES
+        for block in BLOCK.findall(page.read_text())
+        for line in re.findall(r"^simkv .*$", block, re.MULTILINE)
+    }
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_on_pages_are_understood(command: str) -> None:
+    app.parse_args(command.split()[1:], exit_on_error=False, print_error=False)
 
 
 def anchors_of(page: Path) -> set[str]:
