@@ -1,7 +1,4 @@
-"""The pages tell the truth: their Python runs, their commands are understood, what they name exists.
-
-The glossary's words are kept too.
-"""
+"""The pages tell the truth: Python on them runs, commands are understood, what they name exists."""
 
 import ast
 import re
