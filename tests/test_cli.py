@@ -1,6 +1,7 @@
 import errno
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -55,7 +56,10 @@ def test_help_shows_examples_that_parse(verb: str, capsys: pytest.CaptureFixture
 
 
 def test_commands_of_the_readme_parse() -> None:
-    found = [tokens for tokens in commands_in((ROOT / "README.md").read_text()) if tokens]
+    blocks = re.findall(
+        r"^```\n(.*?)^```", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE
+    )
+    found = list(commands_in("\n".join(blocks)))
     assert len(found) > 5
     for tokens in found:
         app.parse_args(tokens, exit_on_error=False, print_error=False)
@@ -143,8 +147,8 @@ def test_a_broken_law_is_called_a_bug(
     assert told.count("\n") == 1
 
 
-def raising(error: BaseException) -> Callable[[], None]:
-    def fail() -> None:
+def raising(error: BaseException) -> Callable[..., None]:
+    def fail(*args: object, **options: object) -> None:
         raise error
 
     return fail
@@ -277,3 +281,40 @@ def test_capacities_must_be_numbers(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_default_file_is_what_a_bare_run_uses() -> None:
     assert load_config() == RunConfig()
+
+
+def test_a_sweep_is_ranked_resumed_and_picked_from(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, out = tmp_path / "sweep.toml", tmp_path / "out"
+    file.write_text(
+        "seeds = 2\n[base.workload]\nkind = 'synthetic'\nnum_requests = 20\n"
+        "[base.cost]\nkind = 'roofline'\n[axes]\nkv.block_tokens = [7, 16]\n"
+    )
+    again = ["sweep", str(file), "--out", str(out), "--workers", "1"]
+    assert call(again) == 0
+    assert "| 1 |" in capsys.readouterr().out
+    assert call([*again, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["num_cells_run"], told["num_cells_resumed"]) == (0, 4)
+    assert {row["arm"] for row in told["ranking"]} == {"block_tokens=7", "block_tokens=16"}
+    assert call(["pick", str(out), "--top", "1", "--json"]) == 0
+    (picked,) = json.loads(capsys.readouterr().out)
+    assert picked["arm"] == told["ranking"][0]["arm"]
+    assert call(["pick", str(out)]) == 0
+    told_to_people = capsys.readouterr().out
+    assert told_to_people.count("vllm serve") == 2
+    assert "note: No profile here varies the block size" in told_to_people
+    (best,) = (out / "picks").glob("01-*.json")
+    assert f"block_tokens={read_json_config(best).kv.block_tokens}" == picked["arm"]
+    assert call(["run", str(best), "--print-config"]) == 0
+
+
+def test_an_interrupted_sweep_says_that_it_goes_on(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("simkv.sweep.run.run_sweep", raising(KeyboardInterrupt()))
+    assert call(["sweep", "s.toml", "--out", "o"]) == 130
+    assert capsys.readouterr().err == (
+        "simkv: interrupted: finished cells are kept; the same command goes on from there\n"
+    )

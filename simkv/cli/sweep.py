@@ -1,6 +1,5 @@
 """``simkv sweep`` and ``simkv pick``: many configurations, ranked; the best ones as files."""
 
-import json
 import shlex
 from pathlib import Path
 from typing import Annotated
@@ -95,16 +94,18 @@ def pick(
     engine
         The engine that the picks are for.
     as_json
-        Print the files' content as a JSON list.
+        Print what is known of each pick as a JSON list.
     """
     from simkv.sweep.pick import pick
 
     picks = pick(folder, top=top, objective=objective, engine=engine)
     if as_json:
-        print_json([json.loads(found.path.read_bytes()) for found in picks])
+        print_json([dict(found.details) for found in picks])
         return
     for found in picks:
         for number, sentence in enumerate(found.sentences):
             print(sentence if number == 0 else f"  {sentence}")
         print(f"  vllm serve {shlex.join(found.flags)}")
         print(f"  {found.path}")
+    for note in picks[0].details["notes"]:
+        print(f"note: {note}")

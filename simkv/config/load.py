@@ -66,7 +66,7 @@ def load_config(
     Parameters
     ----------
     path
-        The file, or a resolved configuration or a pick as JSON; None takes the packaged default.
+        The file: TOML, or JSON as picks and results hold it; None takes the packaged default.
     sets
         Changes as on the command line: ``kv.block_tokens=32``, the last one counts.
     mapping
@@ -142,7 +142,7 @@ def apply_sets(mapping: Mapping[str, Any], sets: Sequence[str]) -> dict[str, Any
 def read_json_config(path: Path) -> RunConfig:
     """Read a complete configuration with the standard library only.
 
-    That is the ``config.json`` of a result, or a pick, which holds one under ``config``.
+    That is a pick, or the ``config.json`` of a result.
 
     Raises
     ------
@@ -224,8 +224,6 @@ def _parsed_json(path: Path, text: str) -> dict[str, Any]:
         mapping = json.loads(text)
     except json.JSONDecodeError as error:
         raise ConfigError(f"{path}:{error.lineno}: not JSON: {error.msg}") from None
-    # A pick says more than its configuration.
-    mapping = mapping.get("config", mapping) if isinstance(mapping, dict) else mapping
     if not isinstance(mapping, dict):
         raise ConfigError(f"{path}: expected a JSON object with a configuration")
     return mapping

@@ -142,7 +142,7 @@ def test_lines_are_found_in_every_way_to_write_a_key() -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("[kv]\nblok_tokens = 1\n", "run.toml:2: kv.blok_tokens: unknown key (did you mean "
+        ("[kv]\nblock_token = 1\n", "run.toml:2: kv.block_token: unknown key (did you mean "
          "block_tokens?); valid keys of kv of kind \"paged\": {paged}"),
         ("[kvv]\n", "run.toml:1: kvv: unknown key (did you mean kv?); valid keys of the top "
          "level: seed, workload, model, device, kv, sched, cost, cluster, objectives, measure"),
@@ -245,7 +245,7 @@ def test_json_that_is_no_whole_configuration(change: str, reason: str, tmp_path:
 def test_a_pick_is_read_by_both_readers(tmp_path: Path) -> None:
     config = RunConfig(seed=5, kv=ContiguousMax())
     file = tmp_path / "01-pick.json"
-    file.write_text(json.dumps({"format": "simkv-pick", "config": config_to_mapping(config)}))
+    file.write_text(json.dumps(config_to_mapping(config)))
     assert read_json_config(file) == load_config(file) == config
 
 
