@@ -109,14 +109,16 @@ def _divide(trace: Trace) -> _Parts:
         what, part, num_parts = "request", np.arange(trace.num_requests), trace.num_requests
     else:
         what = "window"
-        part = (begin_s // WINDOW_S).astype(np.int64)
+        window = (begin_s // WINDOW_S).astype(np.int64)
+        first = int(window.min())  # the times of a trace may count from far before its start
+        part = window - first
         num_parts = int(part.max()) + 1
     by_time = np.argsort(begin_s, kind="stable")
     grouped, offset = group(part[by_time], num_parts)
     rows = by_time[grouped]
     if what == "window":
         # The last is cut short by the end of the trace, so drawn into a full slot it would thin it.
-        part_begin_s: Floats = WINDOW_S * np.arange(num_parts, dtype=np.float64)
+        part_begin_s: Floats = WINDOW_S * np.arange(first, first + num_parts, dtype=np.float64)
         drawn_from = max(num_parts - 1, 1)
     else:
         part_begin_s, drawn_from = begin_s[rows[offset[:-1]]], num_parts
