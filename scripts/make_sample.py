@@ -64,11 +64,8 @@ def sharegpt_agents(traces: Path) -> Trace:
         trace,
         name=name,
         notes=(
-            "300 chats: LLMServingSim's sharegpt-llama-3.1-8b-300-sps10 (MIT), token ids",
-            "96 and 471 agent calls: LMCache's lmcache-agent-trace, miniswe and taubench "
-            "(Apache-2.0), counted by words and punctuation marks",
-            "agent sessions were moved to random starts among the chats; outputs that their log "
-            "leaves empty count one token",
+            "chats of LLMServingSim (MIT) and agent sessions of LMCache's agent traces "
+            "(Apache-2.0) on one time line; traces/samples/README.md says what was changed",
         ),
     )
 
