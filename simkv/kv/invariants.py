@@ -37,7 +37,7 @@ def check_memory(kv: KVManager, live: Iterable[Sequence]) -> None:
 
 
 def check_slots(kv: KVManager) -> None:
-    """Slots are conserved: the accounts add up to the pool, and no count is negative."""
+    """Check that slots are conserved: the accounts add up to the pool, and none is negative."""
     usage = kv.usage()
     for name, count in zip(COUNTS, usage.values(), strict=True):
         if count < 0:
@@ -49,7 +49,7 @@ def check_slots(kv: KVManager) -> None:
 
 
 def check_capacity(live: Iterable[Sequence]) -> None:
-    """Whoever holds memory has a slot for every token that it has computed."""
+    """Check that whoever holds memory has a slot for every token that it has computed."""
     for sequence in live:
         if sequence.table is None or sequence.computed_tokens > sequence.capacity_tokens:
             raise InvariantError(
@@ -59,7 +59,7 @@ def check_capacity(live: Iterable[Sequence]) -> None:
 
 
 def check_blocks(kv: Accounts, live: Iterable[Sequence]) -> None:
-    """Blocks are conserved: held, cached and blank ones add up to all but the null block."""
+    """Check that held, cached and blank blocks add up to all but the null block."""
     runs = list(kv.cache.runs()) if kv.cache is not None else []
     held = sum(run.hi - run.lo for run in runs if run.refs)
     held += sum(sequence.table.num_blocks - sequence.table.num_registered for sequence in live)
@@ -78,7 +78,7 @@ def check_blocks(kv: Accounts, live: Iterable[Sequence]) -> None:
 
 
 def check_tails(kv: Accounts, live: Iterable[Sequence]) -> None:
-    """The unused end of a table is shorter than a block, and all of them together are the tail."""
+    """Check that no table has a whole unused block, and that the accounts know all tails."""
     total = 0
     for sequence in live:
         tail = sequence.table.num_blocks * kv.block_tokens - sequence.computed_tokens
@@ -93,7 +93,7 @@ def check_tails(kv: Accounts, live: Iterable[Sequence]) -> None:
 
 
 def check_references(cache: PrefixCache, live: Iterable[Sequence]) -> None:
-    """A run has as many references as tables hold it, and whatever is held is in the cache."""
+    """Check that a run has as many references as tables hold it, and that held ones are cached."""
     holders = Counter(run for sequence in live for run in _held(sequence))
     for run in cache.runs():
         if run.refs != holders[run]:
@@ -107,7 +107,7 @@ def check_references(cache: PrefixCache, live: Iterable[Sequence]) -> None:
 
 
 def check_free_queue(cache: PrefixCache) -> None:
-    """Exactly the runs without references are in the free queue, each once."""
+    """Check that the free queue is exactly the runs without references, each once."""
     queued = list(cache.idle_runs())
     idle = {run for run in cache.runs() if not run.refs}
     for run in queued:
@@ -123,7 +123,7 @@ def check_free_queue(cache: PrefixCache) -> None:
 
 
 def check_lanes(cache: PrefixCache) -> None:
-    """The runs of a segment are not empty and leave no hole before the lane's end."""
+    """Check that no run is empty and that those of a segment leave no hole before its end."""
     runs: dict[int, list[Run]] = {}
     for run in cache.runs():
         if run.lo >= run.hi or run.refs < 0:
@@ -143,7 +143,7 @@ def check_lanes(cache: PrefixCache) -> None:
 
 
 def check_tables(live: Iterable[Sequence]) -> None:
-    """What a table holds follows its content, block after block from the first."""
+    """Check that what a table holds follows its content, block after block from the first."""
     for sequence in live:
         table, end = sequence.table, 0
         owners = {stretch.segment: stretch for stretch in table.content}
@@ -165,7 +165,7 @@ def check_tables(live: Iterable[Sequence]) -> None:
 def check_prefixes_closed(
     cache: PrefixCache, contents: Iterable[Segments], block_tokens: int
 ) -> None:
-    """Whatever is cached of these contents has all blocks before it cached too."""
+    """Check that whatever is cached of these contents has all blocks before it cached too."""
     lanes: dict[int, tuple[int, int]] = {}
     for run in cache.runs():
         first, end = lanes.get(run.lane.segment, (run.lo, run.hi))
@@ -188,7 +188,7 @@ def check_prefixes_closed(
 
 
 def check_reservations(kv: Reservations, live: Iterable[Sequence]) -> None:
-    """Reservations and holes tile the pool, and no two holes touch."""
+    """Check that reservations and holes tile the pool, and that no two holes touch."""
     live = list(live)
     held = [(sequence.table, sequence.table + kv.reserve_tokens, True) for sequence in live]
     pieces = sorted([*held, *((start, end, False) for start, end in kv.holes)])
