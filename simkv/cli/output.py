@@ -35,10 +35,10 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def warn(sentences: Iterable[str]) -> None:
-    """Print warnings on stderr, one a line."""
+def warn(sentences: Iterable[str], *, kind: str = "warning") -> None:
+    """Print warnings, or what else ``kind`` says, on stderr, one a line."""
     for sentence in sentences:
-        print(f"simkv: warning: {sentence}", file=sys.stderr)
+        print(f"simkv: {kind}: {sentence}", file=sys.stderr)
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -94,7 +94,7 @@ def convert(
         raise InputError(f"{out}: is not called .parquet, which is what convert writes")
     found = read_trace(file, format=format, tokenizer=tokenizer)
     write_trace(found, out)
-    warn(found.notes)
+    warn(found.notes, kind="note")
     print(f"{out}: {found.num_requests:,} requests")
 
 

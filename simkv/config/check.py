@@ -18,7 +18,6 @@ from simkv.config.tree import (
     NONE,
     class_for,
     hints_of,
-    item_hints,
     joined,
     kind_of,
     members,
@@ -46,27 +45,19 @@ def check(cls: type, mapping: Mapping[str, Any]) -> None:
 @cache
 def _model(cls: type) -> type[BaseModel]:
     keys: dict[str, Any] = {name: (_mirrored(hint), ...) for name, hint in hints_of(cls).items()}
-    strict = ConfigDict(extra="forbid", strict=True, protected_namespaces=())
+    strict = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, protected_namespaces=())
     return create_model(cls.__name__, __config__=strict, **keys)
 
 
 def _mirrored(hint: Any) -> Any:
-    """Return what pydantic checks for a hint: models for classes, lists for tuples."""
+    """Return what pydantic checks for a hint: models in place of classes."""
     choices = tables(hint)
-    if get_origin(hint) is tuple:
-        inner = get_args(hint)
-        if inner[-1] is Ellipsis:
-            return list[_mirrored(inner[0])]  # type: ignore[misc]
-        size = Field(min_length=len(inner), max_length=len(inner))
-        return Annotated[list[_mirrored(Union[inner])], size]  # type: ignore[misc]  # noqa: UP007
     if len(choices) > 1:
         union: Any = Union[tuple(_model(cls) for cls in choices)]  # noqa: UP007
         tagged = Annotated[union, Field(discriminator="kind")]
         return tagged | None if NoneType in members(hint) else tagged
     if choices:
         return _model(choices[0]) | None if NoneType in members(hint) else _model(choices[0])
-    if len(members(hint)) > 1:
-        return Union[tuple(_mirrored(member) for member in members(hint))]  # noqa: UP007
     return hint
 
 
@@ -100,11 +91,7 @@ def _place(cls: type, mapping: Any, loc: Sequence[int | str]) -> tuple[str, Any,
     hint: Any = cls
     value: Any = mapping
     for part in loc:
-        if isinstance(part, int) and isinstance(value, list):
-            inner = item_hints(hint, len(value))
-            path, hint = f"{path}[{part}]", inner[part] if part < len(inner) else Any
-            value = value[part]
-        elif isinstance(value, Mapping):
+        if isinstance(value, Mapping):
             if len(tables(hint)) > 1 and part == value.get("kind") and part != "kind":
                 continue
             inner_hints = hints_of(class_for(hint, value) or tables(hint)[0])
@@ -170,10 +157,6 @@ def expected(hint: Any) -> str:
     for member in members(hint):
         if get_origin(member) is Literal:
             words += [got(choice) for choice in get_args(member)]
-        elif get_origin(member) is tuple:
-            inner = get_args(member)
-            size = "" if inner[-1] is Ellipsis else f" of {len(inner)}"
-            words.append(f"a list{size} ({expected(inner[0])} each)")
         elif member is NoneType:
             words.append(got(NONE))
         else:
@@ -190,6 +173,6 @@ def got(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, Mapping):
         return "a table"
-    if isinstance(value, list | tuple):
+    if isinstance(value, list):
         return f"a list of {len(value)}"
     return NONE if value is None else str(value)

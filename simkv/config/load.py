@@ -286,7 +286,7 @@ def _num_shared(one: str, other: str) -> int:
 
 def line_of(text: str, path: str) -> int | None:
     """Return the line of a TOML text that sets a dotted path, or the nearest table around it."""
-    wanted = path.partition("[")[0].split(".")
+    wanted = path.split(".")
     found: int | None = None
     depth, table = 0, list[str]()
     for number, line in enumerate(text.splitlines(), start=1):
@@ -307,7 +307,7 @@ def _words(dotted: str) -> list[str]:
 
 def _placed(error: ConfigError, layers: Sequence[Layer]) -> InputError:
     """Return the error with the place of the layer that says most about its path."""
-    parts = error.path.partition("[")[0].split(".")
+    parts = error.path.split(".")
     best: Layer | None = None
     deepest = 0
     for layer in layers:

@@ -5,7 +5,6 @@ The text is TOML that reads back to an equal configuration.
 
 import inspect
 import json
-import math
 import re
 import textwrap
 from collections.abc import Iterator, Mapping
@@ -109,14 +108,7 @@ def _toml(value: Any) -> str:
         return f'"{NONE}"'
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
     if isinstance(value, str):
         # JSON's escapes are TOML's, but for the one character that JSON leaves as it is.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    if isinstance(value, list):
-        return f"[{', '.join(map(_toml, value))}]"
-    if isinstance(value, Mapping):
-        inner = ", ".join(f"{_toml(key)} = {_toml(item)}" for key, item in value.items())
-        return f"{{ {inner} }}"
     return repr(value)

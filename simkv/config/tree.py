@@ -1,6 +1,6 @@
 """The configuration tree as plain mappings, and back.
 
-A *mapping* is what TOML and JSON can say: tables, lists, text, numbers, true and false, and None.
+A *mapping* is what TOML and JSON can say: tables, text, numbers, true and false, and None.
 It is *complete* when every key of every chosen class is there. This module lays one mapping over
 another, fills in defaults, and builds the frozen values; it knows the classes by their type hints
 only. It judges nothing (``check.py`` does) and reads no file (``load.py`` does).
@@ -51,21 +51,10 @@ def class_for(hint: Any, mapping: Mapping[str, Any]) -> type | None:
     return next((cls for cls in choices if kind_of(cls) == mapping.get("kind")), None)
 
 
-def item_hints(hint: Any, length: int) -> list[Any]:
-    """Return the hint of each item of a list, empty where the hint takes no list."""
-    for member in members(hint):
-        if get_origin(member) is tuple:
-            inner = get_args(member)
-            return [inner[0]] * length if inner[-1] is Ellipsis else list(inner)
-    return []
-
-
 def to_mapping(value: Any) -> Any:
     """Return a configuration value as a complete, JSON-like mapping."""
     if is_dataclass(value):
         return {field.name: to_mapping(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, tuple):
-        return [to_mapping(item) for item in value]
     return value
 
 
@@ -93,10 +82,6 @@ def overlaid(base: Any, change: Any, hint: Any) -> Any:
     """
     if change == NONE and NoneType in members(hint):
         return None
-    if isinstance(change, list):
-        inner = item_hints(hint, len(change))
-        if len(inner) == len(change):
-            return [overlaid(None, item, of) for item, of in zip(change, inner, strict=True)]
     if not (isinstance(change, Mapping) and tables(hint)):
         return change
     start = base if isinstance(base, Mapping) else {}
@@ -127,12 +112,6 @@ def build(hint: Any, value: Any, path: str = "") -> Any:
         if cls is None:
             raise ConfigError(f"no kind {value.get('kind')!r}", path=path)
         return _build_table(cls, value, path)
-    if isinstance(value, list):
-        inner = item_hints(hint, len(value))
-        return tuple(
-            build(of, item, f"{path}[{index}]")
-            for index, (item, of) in enumerate(zip(value, inner, strict=True))
-        )
     if isinstance(value, int) and not isinstance(value, bool):
         choices = members(hint)
         return float(value) if float in choices and int not in choices else value

@@ -30,11 +30,6 @@ def of_hint(hint: Any) -> st.SearchStrategy[Any]:
         return st.one_of(*map(of_hint, get_args(hint)))
     if get_origin(hint) is Literal:
         return st.sampled_from(get_args(hint))
-    inner = get_args(hint)
-    if get_origin(hint) is tuple and inner[-1] is Ellipsis:
-        return st.lists(of_hint(inner[0]), min_size=1, max_size=3).map(tuple)
-    if get_origin(hint) is tuple:
-        return st.tuples(*map(of_hint, inner))
     raise NotImplementedError(hint)
 
 

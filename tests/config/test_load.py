@@ -157,6 +157,8 @@ def test_lines_are_found_in_every_way_to_write_a_key() -> None:
          "run.toml:2: kv.block_tokens: expected a whole number, got true"),
         ("[kv]\nnum_blocks = 'all'\n",
          "run.toml:2: kv.num_blocks: expected a whole number or \"none\", got \"all\""),
+        ("[objectives]\nttft_s = nan\n",
+         "run.toml:2: objectives.ttft_s: expected a number, got nan"),
         ("[measure]\ndrain = 1\n", "run.toml:2: measure.drain: expected true or false, got 1"),
         ("[model]\nname = 1\n", "run.toml:2: model.name: expected text, got 1"),
         ("kv = 1\n", "run.toml:1: kv: expected a table, got 1; set kv.kind to \"paged\" or "
