@@ -4,7 +4,9 @@ from simkv.cost.choice import Cost, Linear, Roofline
 from simkv.cost.geometry import Device, Dtype, Model
 from simkv.cost.linear import LinearCost
 from simkv.cost.model import CostModel
+from simkv.cost.profile import find_profile, profile_of_device
 from simkv.cost.roofline import RooflineCost
+from simkv.cost.table import TableCost
 from simkv.errors import ProfileError
 
 
@@ -43,4 +45,23 @@ def build_cost(
             weight_dtype=weight_dtype,
             kv_dtype=kv_dtype,
         )
-    raise ProfileError(f"no profile serves {model.name} on {device.name}; set cost.kind=roofline")
+    if choice.profile is None:
+        profile = profile_of_device(device.name)
+    else:
+        profile = find_profile(choice.profile)
+    if profile.device != device.name:
+        raise ProfileError(
+            f"profile {profile.name} was measured on {profile.device}, but the replica runs on "
+            f"{device.name}; make cost.profile and device.name agree"
+        )
+    return TableCost(
+        profile,
+        model,
+        tensor_parallel=tensor_parallel,
+        weight_dtype=weight_dtype,
+        kv_dtype=kv_dtype,
+        host_overhead_s=choice.host_overhead_s,
+        max_num_batched_tokens=max_num_batched_tokens,
+        max_num_seqs=max_num_seqs,
+        max_model_len=max_model_len,
+    )

@@ -1,0 +1,253 @@
+"""Step time from a profile: tables made once for a model, looked up for each step.
+
+A step takes its dense layers at the number of its tokens, attention of its decodes and prefills,
+and the LM head at its sampled rows; or the host's own time, if that is longer. Fits, residuals
+and their interpolation are done with in the constructor. A lookup is linear between knots and
+uses only operations that IEEE 754 fixes to the last bit (``math.frexp``, + - * / and
+comparisons), so the same lookups over arrays give the same bits.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simkv.cost import dense
+from simkv.cost.attention import Attention
+from simkv.cost.geometry import Dtype, Model
+from simkv.cost.octaves import Plane, bilinear, octaves
+from simkv.cost.outside import Outside
+from simkv.cost.profile import Profile
+from simkv.errors import ProfileError
+from simkv.sched.work import StepWork
+
+Array = NDArray[np.float64]
+
+# Pieces of an octave: between knots times are taken as straight, which misses by less than 0.2 %
+# with eight. The table of mixed steps has four quantities, so it makes do with two.
+_STEPS = 8
+_MIXED_STEPS = 2
+
+# Cached tokens start at zero and knots at a power of two: they are looked up with this added.
+_SHIFT = 64
+_MIXED_SHIFT = 16
+
+
+class TableCost:
+    """The cost model of a :class:`~simkv.cost.choice.MeasuredTable` choice.
+
+    Parameters
+    ----------
+    host_overhead_s
+        Host time that every step adds; None takes the profile's.
+    max_num_batched_tokens, max_num_seqs, max_model_len
+        Up to where the tables are made; beyond them the last slope goes on.
+    """
+
+    def __init__(
+        self,
+        profile: Profile,
+        model: Model,
+        *,
+        tensor_parallel: int,
+        weight_dtype: Dtype,
+        kv_dtype: Dtype,
+        host_overhead_s: float | None,
+        max_num_batched_tokens: int,
+        max_num_seqs: int,
+        max_model_len: int,
+    ) -> None:
+        model.check_tensor_parallel(tensor_parallel)
+        _check_serves(profile, model, tensor_parallel, weight_dtype)
+        self._outside = Outside()
+        self._name = profile.name
+        self._host_s = profile.host_overhead_s if host_overhead_s is None else host_overhead_s
+        self._floor_s = profile.host_floor_s
+        self._floor_sequence_s = profile.host_floor_sequence_s
+        self._ragged_ratio = profile.ragged_ratio
+
+        tokens = np.arange(1.0, max_num_batched_tokens + 1)
+        layers = dense.layers_us(
+            profile, model, tokens, tensor_parallel=tensor_parallel, dtype=weight_dtype
+        )
+        sequences = np.arange(1.0, max_num_seqs + 1)
+        head = dense.head_us(profile, model, sequences, tensor_parallel=tensor_parallel)
+        self._dense_s = [0.0, *_seconds(layers).tolist()]
+        self._head_s = [0.0, *_seconds(head).tolist()]
+        self._token_limit = dense.last_measured(profile.layer_us) if profile.layer_us else math.inf
+
+        attention = Attention(profile, model, tensor_parallel=tensor_parallel, kv_dtype=kv_dtype)
+        self._gaps = [*attention.gaps, *dense.gaps(profile, model)]
+        self._fused = attention.fused
+        self._max_seqs = max_num_seqs
+        self._launch_s = float(_seconds(np.float64(model.num_layers * attention.launch_us)))
+        self._context_limits = attention.decode_context_limits(max_num_seqs)
+        self._chunk_limit, self._cached_limit = attention.prefill_limits()
+        self._tabulate(attention, model.num_layers, max_num_batched_tokens, max_model_len)
+
+    def step_time_s(self, work: StepWork) -> float:
+        """Return the time of a step, the longer of the device's and the host's."""
+        num_decodes, prefills = work.num_decodes, work.prefills
+        tokens, context, device_s = num_decodes, 0.0, 0.0
+        if num_decodes:
+            mean = work.decode_context_tokens / num_decodes
+            context = mean + self._ragged_ratio * (work.max_decode_context_tokens - mean)
+            if num_decodes > self._max_seqs or context > self._context_limits[num_decodes]:
+                self._note_decode(num_decodes, context)
+        if prefills:
+            for new, cached in prefills:
+                tokens += new
+                if new > self._chunk_limit or cached > self._cached_limit:
+                    self._note_chunk(new, cached)
+            if num_decodes and self._fused:
+                device_s = self._mixed_s(prefills, num_decodes, context)
+            else:
+                device_s = self._prefills_s(prefills)
+        if num_decodes and not (prefills and self._fused):
+            device_s += self._decodes_s(num_decodes, context)
+        if tokens > self._token_limit:
+            self._outside.note("tokens of a step", tokens, self._token_limit)
+        device_s += _listed(self._dense_s, tokens) + _listed(self._head_s, work.num_sampled)
+        floor_s = self._floor_s + self._floor_sequence_s * (num_decodes + len(prefills))
+        return (device_s if device_s > floor_s else floor_s) + self._host_s
+
+    def warnings(self) -> list[str]:
+        """Return what of the model was not measured, then what was asked out of range."""
+        return [f"profile {self._name}: {line}" for line in self._gaps + self._outside.sentences()]
+
+    def _decodes_s(self, batch: int, context: float) -> float:
+        """Return the attention time of all layers for a decode batch."""
+        piece, share = self._context.locate(context)
+        if batch > self._max_seqs:
+            return self._decodes_s(self._max_seqs, context) * (batch / self._max_seqs)
+        row = self._decode_s[batch]
+        low = row[piece]
+        return low + share * (row[piece + 1] - low)
+
+    def _prefills_s(self, prefills: list[tuple[int, int]]) -> float:
+        """Return the attention time of all layers for the chunks of a step."""
+        if len(prefills) == 1:
+            new, cached = prefills[0]
+            return self._chunk_s(new, cached)
+        if self._fused:
+            # Measured one chunk at a time: the work adds up, the launch happens once.
+            total = self._launch_s
+            for new, cached in prefills:
+                total += self._chunk_s(new, cached) - self._launch_s
+            return total
+        # As many equal chunks as there are, with the same tokens and the same query-key pairs.
+        tokens, pairs = 0, 0.0
+        for new, cached in prefills:
+            tokens += new
+            pairs += new * (cached + 0.5 * new)
+        mean = tokens / len(prefills)
+        i, x = self._chunks.locate(len(prefills))
+        j, y = self._new.locate(mean)
+        k, z = self._cached.locate(pairs / tokens - 0.5 * mean + _SHIFT)
+        low = bilinear(self._prefill_s[i], j, y, k, z)
+        return low + x * (bilinear(self._prefill_s[i + 1], j, y, k, z) - low)
+
+    def _chunk_s(self, new: float, cached: float) -> float:
+        j, y = self._new.locate(new)
+        k, z = self._cached.locate(cached + _SHIFT)
+        return bilinear(self._prefill_s[0], j, y, k, z)
+
+    def _mixed_s(self, prefills: list[tuple[int, int]], batch: int, context: float) -> float:
+        """Return the attention time of all layers for one call over chunks and decodes.
+
+        Measured with one chunk: the one with the most work is looked up together with the
+        decodes, and each other adds what it takes alone.
+        """
+        chunks = prefills
+        if len(chunks) > 1:
+            chunks = sorted(chunks, key=_pairs, reverse=True)
+        new, cached = chunks[0]
+        i, w = self._mixed_new.locate(new)
+        j, x = self._mixed_cached.locate(cached + _MIXED_SHIFT)
+        k, y = self._mixed_batch.locate(batch)
+        m, z = self._mixed_context.locate(context)
+        near, far = self._together_s[i], self._together_s[i + 1]
+        low = bilinear(near[j], k, y, m, z)
+        low += x * (bilinear(near[j + 1], k, y, m, z) - low)
+        high = bilinear(far[j], k, y, m, z)
+        high += x * (bilinear(far[j + 1], k, y, m, z) - high)
+        total = low + w * (high - low)
+        for other, before in chunks[1:]:
+            total += self._chunk_s(other, before) - self._launch_s
+        return total
+
+    def _tabulate(
+        self, attention: Attention, num_layers: int, max_tokens: int, max_context: int
+    ) -> None:
+        """Make the attention tables up to the scheduler's limits."""
+        self._context = octaves(1, max_context, _STEPS)
+        batches = np.arange(1.0, self._max_seqs + 1)
+        decode = attention.decode_us(batches[:, None], self._context.array()[None, :])
+        self._decode_s: Plane = [[], *_seconds(num_layers * decode).tolist()]
+
+        self._chunks = octaves(1, 1 if self._fused else self._max_seqs, 1)
+        self._new = octaves(1, max_tokens, _STEPS)
+        self._cached = octaves(_SHIFT, max_context + _SHIFT, _STEPS)
+        prefill = attention.prefill_us(
+            self._chunks.array()[:, None, None],
+            self._new.array()[None, :, None],
+            self._cached.array()[None, None, :] - _SHIFT,
+        )
+        self._prefill_s: list[Plane] = _seconds(num_layers * prefill).tolist()
+        if not self._fused:
+            return
+        self._mixed_new = octaves(1, max_tokens, _MIXED_STEPS)
+        self._mixed_cached = octaves(_MIXED_SHIFT, max_context + _MIXED_SHIFT, _MIXED_STEPS)
+        self._mixed_batch = octaves(1, self._max_seqs, _MIXED_STEPS)
+        self._mixed_context = octaves(1, max_context, _MIXED_STEPS)
+        together = attention.mixed_us(
+            self._mixed_new.array()[:, None, None, None],
+            self._mixed_cached.array()[None, :, None, None] - _MIXED_SHIFT,
+            self._mixed_batch.array()[None, None, :, None],
+            self._mixed_context.array()[None, None, None, :],
+        )
+        self._together_s: list[list[Plane]] = _seconds(num_layers * together).tolist()
+
+    def _note_decode(self, batch: int, context: float) -> None:
+        if batch > self._max_seqs:
+            self._outside.note("sequences of a decode batch", batch, self._max_seqs)
+            return
+        limit = self._context_limits[batch]
+        self._outside.note("mean context of a decode batch", context, limit)
+
+    def _note_chunk(self, new: int, cached: int) -> None:
+        if new > self._chunk_limit:
+            self._outside.note("tokens of a prefill chunk", new, self._chunk_limit)
+        if cached > self._cached_limit:
+            self._outside.note("tokens cached before a prefill chunk", cached, self._cached_limit)
+
+
+def _check_serves(
+    profile: Profile, model: Model, tensor_parallel: int, weight_dtype: Dtype
+) -> None:
+    """Raise ProfileError where layers were measured as a whole and this is another model."""
+    if profile.model is None:
+        return
+    if (model.name, tensor_parallel, weight_dtype) != (profile.model, 1, "bf16"):
+        raise ProfileError(
+            f"profile {profile.name} was measured with {profile.model} in bf16 on one device and "
+            f"serves nothing else, got {model.name} in {weight_dtype} on {tensor_parallel}; "
+            "change the model, or set cost.kind=roofline"
+        )
+
+
+def _seconds(microseconds: Array | np.float64) -> Array:
+    """Return seconds to the picosecond, below which math libraries differ."""
+    return np.round(np.asarray(microseconds, np.float64) * 1e-6, 12)
+
+
+def _listed(times_s: list[float], count: int) -> float:
+    """Return the time at a count; beyond the list in proportion to the last."""
+    if count < len(times_s):
+        return times_s[count]
+    return times_s[-1] * (count / (len(times_s) - 1))
+
+
+def _pairs(chunk: tuple[int, int]) -> float:
+    new, cached = chunk
+    return new * (cached + 0.5 * new)
