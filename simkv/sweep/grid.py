@@ -90,6 +90,8 @@ class Sweep:
     ----------
     axes
         Columns of each axis, in the order of the file; an axis of linked paths has several.
+    step_time_knows_block_tokens
+        Whether the step times of every arm depend on the block size.
     notes
         Sentences about what was decided for the user.
     """
@@ -101,6 +103,7 @@ class Sweep:
     cells: tuple[Cell, ...]
     objective: Objective
     keep_requests: bool
+    step_time_knows_block_tokens: bool
     notes: tuple[str, ...]
 
     @property
@@ -140,6 +143,7 @@ def _resolved(path: Path, table: Mapping[str, Any]) -> Sweep:
     seeds = _seeds(table.get("seeds", 5), int(base["seed"]))
     resample = base["workload"]["kind"] == "trace" and not _says_resample(said, points)
     arms = tuple(_arms(base, points))
+    identities = Identities()
     if len(arms) * len(seeds) > _MAX_CELLS:
         raise ConfigError(
             f"{len(arms):,} arms and {len(seeds)} seeds make more than {_MAX_CELLS:,} cells; "
@@ -151,9 +155,10 @@ def _resolved(path: Path, table: Mapping[str, Any]) -> Sweep:
         axes=tuple(tuple(axis[0].columns) for axis in points),
         arms=arms,
         seeds=seeds,
-        cells=tuple(_cells(arms, seeds, resample=resample)),
+        cells=tuple(_cells(arms, seeds, identities, resample=resample)),
         objective=_objective(table.get("objective", "goodput")),
         keep_requests=_flag(table.get("keep_requests", False), "keep_requests"),
+        step_time_knows_block_tokens=all(identities.knows_block_tokens(a.config) for a in arms),
         notes=(_seed_note(resample=resample, kind=base["workload"]["kind"]),),
     )
 
@@ -289,9 +294,10 @@ def _arms(base: Mapping[str, Any], axes: list[list[Point]]) -> Iterator[Arm]:
         yield Arm(index=index, label=label, columns=columns, config=config)
 
 
-def _cells(arms: tuple[Arm, ...], seeds: tuple[int, ...], *, resample: bool) -> Iterator[Cell]:
+def _cells(
+    arms: tuple[Arm, ...], seeds: tuple[int, ...], identities: Identities, *, resample: bool
+) -> Iterator[Cell]:
     index = 0
-    identities = Identities()
     for arm in arms:
         mapping = config_to_mapping(arm.config)
         if resample:

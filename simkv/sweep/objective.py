@@ -17,6 +17,8 @@ class Objective:
         Column of the cell table.
     title
         What people read, unit included.
+    meaning
+        What it counts, in a few words.
     higher_is_better
         Direction.
     needs_step_time
@@ -31,6 +33,7 @@ class Objective:
     name: str
     column: str
     title: str
+    meaning: str
     higher_is_better: bool
     needs_step_time: bool
     absolute_threshold: float = 0.0
@@ -44,14 +47,16 @@ class Objective:
 GOODPUT = Objective(
     name="goodput",
     column="goodput_requests_per_s",
-    title="goodput (requests/s that meet both objectives)",
+    title="goodput (requests/s)",
+    meaning="requests per second that meet both objectives",
     higher_is_better=True,
     needs_step_time=True,
 )
 THROUGHPUT = Objective(
     name="throughput",
     column="output_tokens_per_s",
-    title="throughput (output tokens/s)",
+    title="throughput (tokens/s)",
+    meaning="output tokens per second",
     higher_is_better=True,
     needs_step_time=True,
 )
@@ -59,13 +64,15 @@ P99_TTFT = Objective(
     name="p99-ttft",
     column="ttft_p99_s",
     title="P99 TTFT (s)",
+    meaning="time from arrival to first token that 99 % of requests stay below",
     higher_is_better=False,
     needs_step_time=True,
 )
 WASTE = Objective(
     name="waste",
     column="memory_waste_ratio",
-    title="memory waste (% of the slots in use)",
+    title="waste (%)",
+    meaning="slots in use that hold no token, of all slots in use",
     higher_is_better=False,
     needs_step_time=False,
     absolute_threshold=0.0005,
@@ -74,7 +81,8 @@ WASTE = Objective(
 HIT_RATIO = Objective(
     name="hit-ratio",
     column="hit_ratio",
-    title="prefix hits (% of prompt tokens)",
+    title="hits (%)",
+    meaning="prompt tokens found in the prefix cache, of all prompt tokens",
     higher_is_better=True,
     needs_step_time=False,
     absolute_threshold=0.0005,

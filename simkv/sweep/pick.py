@@ -9,7 +9,7 @@
 """
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -184,7 +184,7 @@ def _pick(
             "arm": row.arm.label,
             "objective": ranking.objective.name,
             "values": {by.column: _estimate(row, by) for by in OBJECTIVES.values()},
-            "vllm": shlex.join(["vllm", "serve", *flags]),
+            "vllm": _serve(flags),
             "engine": {
                 "name": engine.name,
                 "accepted": objection is None,
@@ -198,11 +198,15 @@ def _pick(
     )
 
 
+def _serve(flags: Sequence[str]) -> str:
+    return shlex.join(["vllm", "serve", *flags])
+
+
 def _of_substitute(substitute: Substitute) -> dict[str, Any]:
     return {
         "arm": substitute.label,
         "config": config_to_mapping(substitute.config),
-        "vllm": shlex.join(["vllm", "serve", *substitute.flags]),
+        "vllm": _serve(substitute.flags),
         "costs": [_cost(cost) for cost in substitute.costs],
     }
 
@@ -248,7 +252,10 @@ def _sentences(
     if substitute is None:
         return [*said, "no arm of this sweep is accepted by it"]
     said.append(f"the best that it accepts is {substitute.label}")
-    return [*said, sentence(row.arm.label, substitute.label, substitute.decisive)]
+    first = substitute.decisive
+    rest = [cost for cost in substitute.costs if cost.objective is not first.objective]
+    said += [sentence(row.arm.label, substitute.label, cost) for cost in (first, *rest)]
+    return [*said, f"serve that one with: {_serve(substitute.flags)}"]
 
 
 def _estimate(row: Ranked, objective: Objective) -> dict[str, Any] | None:

@@ -105,8 +105,8 @@ class _Runner:
         self._store.put(
             cell.id,
             cell.config,
+            trace,
             tables,
-            granularity_tokens=trace.granularity_tokens,
             keep_requests=self._work.keep_requests,
         )
         return None

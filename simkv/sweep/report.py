@@ -10,6 +10,7 @@ from simkv.obs.stats import Estimate, method_note
 from simkv.sweep.objective import HIT_RATIO, OBJECTIVES, WASTE, Objective
 from simkv.sweep.rank import BLOCK_AXIS, Ranked, Ranking, Versus
 
+_MAX_NOTES = 12
 _MAX_WARNINGS = 20
 
 
@@ -80,9 +81,11 @@ def page(
     name: str,
     ranking: Ranking,
     *,
+    common: Iterable[str],
     axes: Mapping[str, Sequence[Any]],
     seeds: Sequence[int],
     notes: Iterable[str],
+    trace_notes: Iterable[str],
     warnings: Iterable[tuple[str, str]],
 ) -> str:
     """Return the one-page summary as Markdown.
@@ -91,21 +94,29 @@ def page(
     ----------
     name, ranking
         The sweep and its ranking.
+    common
+        What all arms have in common, as lines.
     axes
         Values of each column that was varied.
     seeds
         Seeds of every arm.
     notes
         Sentences that belong to the sweep as a whole.
+    trace_notes
+        What the reader of the trace had to decide; equal ones are told once.
     warnings
         Pairs of arm and sentence; equal sentences are told once, with how many arms they concern.
     """
     objective = ranking.objective
+    better = "higher" if objective.higher_is_better else "lower"
     parts = [
         f"# Sweep {name}",
+        "",
         f"{len(ranking.rows)} arms, {len(seeds)} seeds ({', '.join(map(str, seeds))}), ranked by "
-        f"{objective.title}, {'higher' if objective.higher_is_better else 'lower'} is better.",
-        *(f"- `{column}`: {', '.join(map(str, values))}" for column, values in axes.items()),
+        f"{objective.name}: {objective.meaning} ({better} is better).",
+        "",
+        *(f"- {line}" for line in common),
+        *(f"- varied: `{column}` = {', '.join(map(str, of))}" for column, of in axes.items()),
         "",
         *_table(ranking),
         "",
@@ -118,6 +129,8 @@ def page(
         f"of the difference holds zero, or the difference is too small to matter ({_small()}).",
         *(f"- {note}" for note in [*ranking.notes, *notes]),
     ]
+    if traced := list(dict.fromkeys(trace_notes))[:_MAX_NOTES]:
+        parts += ["", "## Workload", "", *(f"- {note}" for note in traced)]
     told = list(_told(warnings))
     if told:
         parts += ["", "## Warnings", "", *told]

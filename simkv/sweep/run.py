@@ -21,6 +21,7 @@ import pyarrow as pa
 from simkv.config.build import build_served
 from simkv.config.load import config_to_mapping
 from simkv.config.run import RunConfig
+from simkv.config.tree import leaves
 from simkv.errors import InputError
 from simkv.sim.simulate import simulate
 from simkv.sweep.grid import Cell, Sweep, read_sweep
@@ -32,6 +33,20 @@ from simkv.sweep.store import FORMAT, MARKER, Store, Stored, json_bytes, write_w
 from simkv.sweep.tables import cell_table, csv_bytes, parquet_bytes
 from simkv.workload.load import load
 from simkv.workload.trace import Trace
+
+# What of the arms' common configuration the one-page summary shows.
+_TELLING = (
+    "workload.path",
+    "workload.transform.rate_scale",
+    "model.name",
+    "device.name",
+    "cluster.num_replicas",
+    "kv.num_slots",
+    "kv.num_blocks",
+    "cost.kind",
+    "objectives.ttft_s",
+    "objectives.tpot_s",
+)
 
 
 def load_trace(config: RunConfig) -> Trace:
@@ -145,9 +160,11 @@ def _written(
     summary = page(
         sweep.name,
         ranking,
+        common=_common(sweep, set(columns)),
         axes=columns,
         seeds=sweep.seeds,
         notes=[*granularity, *sweep.notes],
+        trace_notes=[note for cell in stored.values() for note in cell.trace_notes],
         warnings=_warnings(sweep.cells, stored, failures),
     )
     write_whole(out / "cells.parquet", parquet_bytes(cells))
@@ -164,6 +181,17 @@ def _written(
         num_run=num_run,
         num_resumed=len(sweep.cells) - num_run,
     )
+
+
+def _common(sweep: Sweep, varied: set[str]) -> list[str]:
+    """Return the settings that say most about a sweep, as far as no axis varies them."""
+    fixed = leaves(config_to_mapping(sweep.arms[0].config))
+    shown = [
+        f"`{path}` = {fixed[path]}"
+        for path in _TELLING
+        if fixed.get(path) is not None and path not in varied
+    ]
+    return [", ".join(shown)] if shown else []
 
 
 def _found(store: Store, cells: Iterable[Cell]) -> tuple[dict[str, Stored], list[str]]:

@@ -30,6 +30,7 @@ from simkv.config.run import RunConfig
 from simkv.digest import digest_of_file
 from simkv.errors import InputError
 from simkv.obs.schema import SCHEMA_VERSION
+from simkv.workload.trace import Trace
 
 MARKER = "sweep.json"
 FORMAT = "simkv-sweep"
@@ -57,10 +58,19 @@ class Tables(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """What a finished cell says."""
+    """What a finished cell says.
+
+    Parameters
+    ----------
+    summary, warnings
+        Of the run.
+    trace_notes, granularity_tokens
+        Of its trace.
+    """
 
     summary: Mapping[str, Any]
     warnings: tuple[str, ...]
+    trace_notes: tuple[str, ...]
     granularity_tokens: int
 
 
@@ -118,7 +128,8 @@ class Store:
             Stored(
                 summary=summary["summary"],
                 warnings=tuple(summary["warnings"]),
-                granularity_tokens=int(manifest["granularity_tokens"]),
+                trace_notes=tuple(summary["trace_notes"]),
+                granularity_tokens=int(summary["granularity_tokens"]),
             ),
             "",
         )
@@ -131,9 +142,9 @@ class Store:
         self,
         cell_id: str,
         config: RunConfig,
+        trace: Trace,
         tables: Tables,
         *,
-        granularity_tokens: int = 0,
         keep_requests: bool = False,
     ) -> None:
         """Write a finished cell, whole or not at all.
@@ -149,7 +160,13 @@ class Store:
                 shutil.rmtree(temporary, ignore_errors=True)
                 temporary.mkdir()
                 _write_json(temporary / "config.json", config_to_mapping(config))
-                said = {"summary": tables.summary, "warnings": list(tables.warnings)}
+                said = {
+                    "summary": tables.summary,
+                    # A run repeats what its trace says; here it is told apart.
+                    "warnings": [text for text in tables.warnings if text not in trace.notes],
+                    "trace_notes": list(trace.notes),
+                    "granularity_tokens": trace.granularity_tokens,
+                }
                 _write_json(temporary / "summary.json", said)
                 pq.write_table(tables.memory, temporary / "memory.parquet")
                 if keep_requests:
@@ -157,7 +174,6 @@ class Store:
                 manifest = {
                     "cell": cell_id,
                     "schema": SCHEMA_VERSION,
-                    "granularity_tokens": granularity_tokens,
                     "files": {
                         file.name: digest_of_file(file) for file in sorted(temporary.iterdir())
                     },
@@ -198,8 +214,8 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def json_bytes(value: Any) -> bytes:
-    """Return JSON for people and machines: sorted keys, an end of line, the same bytes always."""
-    return (json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
+    """Return JSON for people and machines, keys in the order given, with an end of line."""
+    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
 
 
 @contextmanager

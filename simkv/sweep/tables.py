@@ -8,14 +8,13 @@ so that a table alone can be ranked.
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from simkv.sched.work import StepWork
 from simkv.sweep.grid import Sweep
 from simkv.sweep.store import Stored
 
@@ -34,7 +33,7 @@ class About:
     axes
         Columns of each axis, in order; an axis of linked paths has several.
     step_time_knows_block_tokens
-        Whether the cost model saw the block size.
+        Whether the step times of every arm depend on the block size.
     """
 
     axes: tuple[tuple[str, ...], ...]
@@ -71,8 +70,7 @@ def cell_table(sweep: Sweep, stored: Mapping[str, Stored]) -> pa.Table:
     columns = [_column(name, [row.get(name) for row in rows]) for name in names]
     about = {
         "axes": sweep.axes,
-        # What a step looks like to a cost model has no block size in it, or it has.
-        "step_time_knows_block_tokens": "block_tokens" in {f.name for f in fields(StepWork)},
+        "step_time_knows_block_tokens": sweep.step_time_knows_block_tokens,
     }
     metadata = {_METADATA: json.dumps(about, sort_keys=True)}
     return pa.table(columns, names=names).replace_schema_metadata(metadata)
@@ -123,6 +121,8 @@ def _column(name: str, values: Sequence[Any]) -> pa.Array:
     if name.startswith("rejected_"):
         # A reason that a cell does not name did not occur in it.
         values = [0 if value is None else value for value in values]
+    if name.endswith("_reason"):
+        kinds = {str}  # also where no cell has one
     if kinds == {bool}:
         return pa.array(values, type=pa.bool_())
     if kinds == {int}:

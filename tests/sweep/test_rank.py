@@ -116,7 +116,7 @@ def test_an_overloaded_arm_comes_last_is_named_and_not_averaged() -> None:
     assert found.rows[1].status == "overloaded"
     assert "drowned was overloaded at 1 of 5 seeds" in " ".join(found.notes)
     assert ranking_table(found)["goodput_requests_per_s"].to_pylist() == [30.0, None]
-    text = page("x", found, axes={}, seeds=SEEDS, notes=[], warnings=[])
+    text = page("x", found, common=[], axes={}, seeds=SEEDS, notes=[], trace_notes=[], warnings=[])
     assert "**overloaded** at 1 of 5 seeds" in text
     assert "270" not in text  # its mean
 
@@ -198,11 +198,22 @@ def test_pages_and_tables_are_the_same_bytes_every_time() -> None:
     again = rank(blocks_table(), GOODPUT)
     assert tables.csv_bytes(ranking_table(found)) == tables.csv_bytes(ranking_table(again))
     warnings = [("a", "it is hot"), ("b", "it is hot"), ("a", "it is hot")]
-    text = page("x", found, axes={"k": [1, 2]}, seeds=SEEDS, notes=["mind"], warnings=warnings)
-    assert "it is hot (2 arms)" in text
-    assert text == page(
-        "x", again, axes={"k": [1, 2]}, seeds=SEEDS, notes=["mind"], warnings=warnings
-    )
+    texts = [
+        page(
+            "x",
+            of,
+            common=["`model.name` = x"],
+            axes={"k": [1, 2]},
+            seeds=SEEDS,
+            notes=["mind"],
+            trace_notes=["words", "words"],
+            warnings=warnings,
+        )
+        for of in (found, again)
+    ]
+    assert texts[0] == texts[1]
+    assert "it is hot (2 arms)" in texts[0]
+    assert texts[0].count("- words\n") == 1
 
 
 def test_no_finite_number_of_seeds_is_certain() -> None:

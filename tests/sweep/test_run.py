@@ -244,3 +244,36 @@ def test_progress_lines_say_what_remains(
     assert "24 of 24 cells" in told.getvalue()
     assert progress.remaining_s(4, 8, 2.0) == 4.0
     assert progress.remaining_s(0, 8, 2.0) is None
+
+
+def test_the_real_simulation_gives_the_same_bytes_for_any_number_of_workers(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "sweep.toml"
+    path.write_text(
+        """
+        seeds = 2
+        objective = "waste"
+        [base.workload]
+        kind = "synthetic"
+        num_requests = 40
+        [base.kv]
+        num_slots = 20480
+        [base.cost]
+        kind = "linear"
+        base_s = 0.01
+        [axes]
+        kv.block_tokens = [1, 16, 256]
+        """
+    )
+    found = run_sweep(path, tmp_path / "one", workers=1)
+    run_sweep(path, tmp_path / "two", workers=2)
+    assert bytes_of(tmp_path / "one") == bytes_of(tmp_path / "two")
+    assert [row.arm.columns["kv.block_tokens"] for row in found.ranking.rows] == [1, 16, 256]
+    # Nothing is wasted at one slot a block, and about half a block a sequence otherwise.
+    waste = found.cells["memory_waste_ratio"].to_pylist()
+    assert waste[:2] == [0, 0]
+    assert all(16 * small < 2 * large for small, large in zip(waste[2:4], waste[4:], strict=True))
+    assert (
+        found.cells["query_tokens"].to_pylist() == found.cells["query_tokens"].to_pylist()[:2] * 3
+    )

@@ -9,15 +9,25 @@ import pytest
 
 from simkv.config.run import RunConfig
 from simkv.errors import InputError
-from simkv.sweep.store import MARKER, Store, json_bytes, write_whole
+from simkv.sweep.store import MARKER, Store, Stored, json_bytes, write_whole
+from simkv.workload.trace import make_trace
 from tests.sweep.fake import FakeTables
 
 ID = "0123456789abcdef"
+WARNINGS = ["counted by words", "mind"]
+TRACE = make_trace(
+    prompt_tokens=[5], output_tokens=[1], granularity_tokens=8, notes=("counted by words",)
+)
 
 
 def tables() -> FakeTables:
     table = pa.table({"request": [1, 2]})
-    return FakeTables(requests=table, memory=table, summary={"hit_ratio": 0.1}, warnings=["mind"])
+    return FakeTables(
+        requests=table,
+        memory=table,
+        summary={"hit_ratio": 0.1},
+        warnings=["counted by words", "mind"],
+    )
 
 
 def store(tmp_path: Path) -> Store:
@@ -30,13 +40,14 @@ def store(tmp_path: Path) -> Store:
 def test_what_is_put_is_found_exactly(tmp_path: Path) -> None:
     cells = store(tmp_path)
     assert cells.find(ID) == (None, "")
-    cells.put(ID, RunConfig(), tables(), granularity_tokens=8)
+    cells.put(ID, RunConfig(), TRACE, tables())
     found, _ = cells.find(ID)
     assert found is not None
-    assert (found.summary, found.warnings, found.granularity_tokens) == (
-        {"hit_ratio": 0.1},
-        ("mind",),
-        8,
+    assert found == Stored(
+        summary={"hit_ratio": 0.1},
+        warnings=("mind",),
+        trace_notes=("counted by words",),
+        granularity_tokens=8,
     )
     names = sorted(file.name for file in (tmp_path / "out" / "cells" / ID).iterdir())
     assert names == ["config.json", "manifest.json", "memory.parquet", "summary.json"]
@@ -44,7 +55,7 @@ def test_what_is_put_is_found_exactly(tmp_path: Path) -> None:
 
 def test_requests_are_kept_where_asked(tmp_path: Path) -> None:
     cells = store(tmp_path)
-    cells.put(ID, RunConfig(), tables(), keep_requests=True)
+    cells.put(ID, RunConfig(), TRACE, tables(), keep_requests=True)
     kept = pq.read_table(tmp_path / "out" / "cells" / ID / "requests.parquet")
     assert kept.num_rows == 2
 
@@ -64,7 +75,7 @@ def test_what_is_not_whole_does_not_count(
     tmp_path: Path, name: str, text: str | None, told: str
 ) -> None:
     cells = store(tmp_path)
-    cells.put(ID, RunConfig(), tables())
+    cells.put(ID, RunConfig(), TRACE, tables())
     file = tmp_path / "out" / "cells" / ID / name
     if text is None:
         file.unlink()
@@ -74,14 +85,14 @@ def test_what_is_not_whole_does_not_count(
     assert found is None
     assert told in why_not
     cells.discard(ID)
-    cells.put(ID, RunConfig(), tables())
+    cells.put(ID, RunConfig(), TRACE, tables())
     assert cells.find(ID)[0] is not None
 
 
 def test_the_second_to_finish_a_cell_drops_its_own(tmp_path: Path) -> None:
     cells = store(tmp_path)
-    cells.put(ID, RunConfig(), tables())
-    cells.put(ID, RunConfig(), tables())
+    cells.put(ID, RunConfig(), TRACE, tables())
+    cells.put(ID, RunConfig(), TRACE, tables())
     assert [entry.name for entry in (tmp_path / "out" / "cells").iterdir()] == [ID]
 
 
@@ -115,7 +126,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(
 
     monkeypatch.setattr(pq, "write_table", full)
     with pytest.raises(InputError, match="the disk is full") as caught:
-        cells.put(ID, RunConfig(), tables())
+        cells.put(ID, RunConfig(), TRACE, tables())
     assert "\n" not in str(caught.value)
     assert list((tmp_path / "out" / "cells").iterdir()) == []
 
@@ -136,6 +147,5 @@ def test_a_file_is_replaced_whole_or_not_at_all(
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.csv"]
 
 
-def test_json_is_the_same_bytes_whatever_the_order() -> None:
-    assert json_bytes({"b": 1, "a": 2.5}) == json_bytes({"a": 2.5, "b": 1})
-    assert json.loads(json_bytes({"a": 0.1 + 0.2})) == {"a": 0.1 + 0.2}
+def test_json_gives_floats_back_exactly() -> None:
+    assert json.loads(json_bytes({"b": 1, "a": 0.1 + 0.2})) == {"b": 1, "a": 0.1 + 0.2}
