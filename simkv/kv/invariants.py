@@ -39,7 +39,7 @@ def check_memory(kv: KVManager, live: Iterable[Sequence]) -> None:
 def check_slots(kv: KVManager) -> None:
     """Check that slots are conserved: the accounts add up to the pool, and none is negative."""
     usage = kv.usage()
-    for name, count in zip(COUNTS, usage.values(), strict=True):
+    for name, count in zip(COUNTS, usage, strict=True):
         if count < 0:
             raise InvariantError(f"the pool has {count} {name} slots")
     if usage.pool != kv.pool_slots:

@@ -1,10 +1,9 @@
 """Memory accounts: what the slots of a pool are doing at one moment (docs/metrics.md)."""
 
-from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 
-@dataclass(slots=True)
-class Usage:
+class Usage(NamedTuple):
     """Slots by what they hold; the first seven add up to the pool.
 
     Parameters
@@ -55,20 +54,5 @@ class Usage:
             + self.free
         )
 
-    def values(self) -> tuple[int, ...]:
-        """Return all counts in the order of ``COUNTS``."""
-        return (
-            self.tokens,
-            self.tail,
-            self.reserved,
-            self.over_reserved,
-            self.unreachable,
-            self.cached,
-            self.free,
-            self.rounding,
-            self.logical_tokens,
-            self.blocks_saved,
-        )
 
-
-COUNTS = tuple(field.name for field in fields(Usage))
+COUNTS = Usage._fields

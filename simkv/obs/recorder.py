@@ -64,8 +64,8 @@ class Recorder:
         self.status = np.full(rows, STATUSES.index("unfinished"), dtype=np.int8)
         self.reason = np.zeros(rows, dtype=np.int8)
         self.series = [Series(len(SERIES), from_s=warmup_s) for _ in range(num_replicas)]
-        self.num_steps = np.zeros(num_replicas, dtype=np.int64)
-        self.busy_s = np.zeros(num_replicas)
+        self.num_steps = 0
+        self.busy_s = [0.0] * num_replicas
         self._steps: list[tuple[float, ...]] | None = [] if steps else None
 
     def arrival(self, row: int, now_s: float) -> None:
@@ -87,7 +87,7 @@ class Recorder:
     ) -> None:
         """Note a step that begins now."""
         self.state(replica, now_s, scheduler)
-        self.num_steps[replica] += 1
+        self.num_steps += 1
         self.busy_s[replica] += step_s
         if self._steps is not None:
             self._steps.append(
@@ -109,8 +109,8 @@ class Recorder:
 
     def state(self, replica: int, now_s: float, scheduler: Scheduler) -> None:
         """Note what memory and queues are from now on."""
-        values = scheduler.kv.usage().values()
-        self.series[replica].note(now_s, (len(scheduler.running), len(scheduler.waiting), *values))
+        usage = scheduler.kv.usage()
+        self.series[replica].note(now_s, (len(scheduler.running), len(scheduler.waiting), *usage))
 
     def progress(self, replica: int, request: Request) -> None:
         """Note what has happened to a request that finished, or is cut off by the run's end."""

@@ -35,7 +35,7 @@ def summarize(
         requests = requests.filter(pc.greater_equal(requests["arrival_s"], warmup_s))
     span_s = max(0.0, end_s - warmup_s)
     means = np.sum([series.means() for series in recorder.series], axis=0)
-    num_steps, busy_s = int(recorder.num_steps.sum()), float(recorder.busy_s.sum())
+    num_steps, busy_s = recorder.num_steps, sum(recorder.busy_s)
     return {
         **request_metrics(requests, ttft_s=ttft_s, tpot_s=tpot_s, span_s=span_s),
         "makespan_s": end_s,

@@ -23,6 +23,8 @@ class StepPlan:
         For how many steps the plan holds: always 1 until leaps are proven exact.
     new, resumed, preempted
         Requests admitted for the first time, admitted again, and preempted, in order.
+    num_tokens
+        Tokens that the step computes.
     hit_tokens
         Tokens that the admitted ones found in the prefix cache, all together.
     """
@@ -33,6 +35,7 @@ class StepPlan:
     new: list[Request] = field(default_factory=list)
     resumed: list[Request] = field(default_factory=list)
     preempted: list[Request] = field(default_factory=list)
+    num_tokens: int = 0
     hit_tokens: int = 0
 
 

@@ -11,7 +11,6 @@ from simkv.sched.plan import StepPlan, StepResult
 from simkv.sched.policy import VllmV1
 from simkv.sched.request import Request, Status
 from simkv.sched.waiting import ArrivalQueue, PriorityQueue, WaitingQueue
-from simkv.sched.work import StepWork
 
 
 class Scheduler:
@@ -37,6 +36,7 @@ class Scheduler:
         )
         self._budget = 0
         self._threshold = 0
+        self._open: StepPlan | None = None
 
     @property
     def num_unfinished(self) -> int:
@@ -48,7 +48,9 @@ class Scheduler:
         self.waiting.add(request)
 
     def abort(self, request: Request) -> None:
-        """Drop a request that its client gave up (rule 11.1)."""
+        """Drop a request that its client gave up, between two steps (rules 2.1 and 11.1)."""
+        if self._open is not None:
+            raise InvariantError(f"request {request.id} cannot be aborted while a plan is open")
         if request.status is Status.RUNNING:
             self.running.remove(request)
             self.kv.release(request)
@@ -57,20 +59,29 @@ class Scheduler:
         request.move(Status.ABORTED)
 
     def plan(self, now_s: float) -> StepPlan:
-        """Decide the next step; without entries there is nothing to do (rules 2 to 4)."""
+        """Decide the next step; without entries there is nothing to do (rules 2 to 4).
+
+        A plan with entries stays open until it is committed; there is one at most.
+        """
+        if self._open is not None:
+            raise InvariantError("the plan before this one has not been committed")
         plan = StepPlan()
         self._budget = self.policy.max_num_batched_tokens
         self._threshold = self._long_prefill_threshold()
         self._plan_running(plan)
-        if not plan.preempted:
+        if self.waiting and not plan.preempted:
             self._plan_waiting(plan, now_s)
-        plan.work = self._start(plan)
+        self._start(plan)
+        self._open = plan if plan.entries else None
         return plan
 
     def commit(self, plan: StepPlan, result: StepResult) -> list[Request]:
         """Take the result of a step; return the requests that finished in it (rule 8)."""
         if not 1 <= result.num_steps <= plan.num_steps:
             raise InvariantError(f"{result.num_steps} of {plan.num_steps} planned steps were done")
+        if plan.entries and plan is not self._open:
+            raise InvariantError("a plan is committed that is not open")
+        self._open = None
         finished = []
         for request, num_tokens, computed_before in plan.entries:
             if computed_before + num_tokens < request.num_tokens:
@@ -199,10 +210,9 @@ class Scheduler:
             request.hit_tokens = hit_tokens
             plan.new.append(request)
 
-    def _start(self, plan: StepPlan) -> StepWork:
+    def _start(self, plan: StepPlan) -> None:
         """Count every planned token as computed (rule 2.3) and sum up the work of the step."""
-        work = StepWork()
-        num_decodes = context = most = sampled = 0
+        work, num_decodes, context, most, sampled = plan.work, 0, 0, 0, 0
         for request, num_tokens, computed in plan.entries:
             after = computed + num_tokens
             request.computed_tokens = after
@@ -219,5 +229,5 @@ class Scheduler:
         work.decode_context_tokens = context
         work.max_decode_context_tokens = most
         work.num_sampled = sampled
-        self.kv.advance(self.policy.max_num_batched_tokens - self._budget)
-        return work
+        plan.num_tokens = self.policy.max_num_batched_tokens - self._budget
+        self.kv.advance(plan.num_tokens)

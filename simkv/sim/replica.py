@@ -90,8 +90,9 @@ class Replica:
 
     def _count(self, plan: StepPlan) -> None:
         """Keep the sum of ``final - computed`` tokens over all unfinished requests."""
-        lost = sum(request.lost_tokens for request in plan.preempted)
-        self.outstanding_tokens += lost - plan.work.num_tokens - plan.hit_tokens
+        for request in plan.preempted:
+            self.outstanding_tokens += request.lost_tokens
+        self.outstanding_tokens -= plan.num_tokens + plan.hit_tokens
 
     def _rest(self, plan: StepPlan, event: simpy.Event) -> None:
         """Go idle; requests that wait although nothing runs would wait for ever (law 5)."""
