@@ -82,18 +82,18 @@ def profiles(*, as_json: Json = False) -> None:
         print_json({"profiles": [_about(one) for one in known]})
         return
     print_table(
-        ("cost.profile", "device", "model", "engine", "block size", "measured"),
+        ("cost.profile", "device", "model", "block size", "measured with"),
         [
             (
                 one.name,
                 one.device,
                 one.model or "any",
-                one.engine,
                 "varied" if one.block_size_varies else f"{one.block_tokens_measured} only",
-                one.measured,
+                one.engine,
             )
             for one in known
         ],
+        num_text_columns=5,
     )
 
 

@@ -41,12 +41,16 @@ def warn(sentences: Iterable[str], *, kind: str = "warning") -> None:
         print(f"simkv: {kind}: {sentence}", file=sys.stderr)
 
 
-def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print aligned columns: the first to the left, the others to the right."""
+def print_table(
+    header: Sequence[str], rows: Sequence[Sequence[str]], *, num_text_columns: int = 1
+) -> None:
+    """Print aligned columns: the first ones, text, to the left, and numbers to the right."""
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
     for row in (header, *rows):
-        cells = [row[0].ljust(widths[0])]
-        cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        cells = [
+            cell.ljust(width) if index < num_text_columns else cell.rjust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
         print("  ".join(cells).rstrip())
 
 

@@ -105,7 +105,8 @@ def pick(
     for found in picks:
         for number, sentence in enumerate(found.sentences):
             print(sentence if number == 0 else f"  {sentence}")
-        print(f"  vllm serve {shlex.join(found.flags)}")
+        if found.objection is None:
+            print(f"  vllm serve {shlex.join(found.flags)}")
         print(f"  {found.path}")
     for note in picks[0].details["notes"]:
         print(f"note: {note}")
