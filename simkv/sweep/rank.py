@@ -9,12 +9,12 @@ An arm that was overloaded at any seed has no steady state to average; it comes 
 
 Where step times do not depend on the block size but the objective on step times, block sizes are
 not ranked by the objective: among arms that differ in the block size only, more prefix hits are
-better, then less waste. The objective then orders the other choices, each at its best block size.
+better, then less waste. The objective then orders the other choices, each at its best block size;
+where they tie on it, hits and waste decide between them as well.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from typing import Any, Literal
 
 import numpy as np
@@ -236,11 +236,12 @@ def versus(better: Arm, other: Arm, objective: Objective) -> Versus:
 
 def decisive(better: Arm, other: Arm, objective: Objective, by_memory: frozenset[str]) -> Versus:
     """Compare two arms on what decides between them: the objective, or hits and then waste."""
-    if by_memory and _class(better, by_memory) == _class(other, by_memory):
-        found = [versus(better, other, by) for by in MEMORY if have([better, other], by)]
-        if found:
-            return next((each for each in found if not each.is_tie), found[-1])
-    return versus(better, other, objective)
+    on_objective = versus(better, other, objective)
+    same = _class(better, by_memory) == _class(other, by_memory)
+    if not by_memory or not (same or on_objective.is_tie):
+        return on_objective
+    found = [versus(better, other, by) for by in MEMORY if have([better, other], by)]
+    return next((each for each in found if not each.is_tie), (on_objective, *found)[-1])
 
 
 def _block_columns(said: About, arms: Sequence[Arm]) -> frozenset[str]:
@@ -268,19 +269,23 @@ def _by_memory(
     classes: dict[tuple[tuple[str, Any], ...], list[Arm]] = {}
     for arm in arms:
         classes.setdefault(_class(arm, blocks), []).append(arm)
-    inner: list[list[list[Arm]]] = []
-    for members in classes.values():
-        groups = [members]
-        for by in MEMORY:
-            if have(members, by):
-                groups = [tied for group in groups for tied in _groups(group, by)]
-        inner.append(groups)
-    heads = {groups[0][0].label: groups for groups in inner}
-    ordered: list[list[Arm]] = []
-    for group in _groups([groups[0][0] for groups in inner], objective):
-        levels = zip_longest(*(heads[head.label] for head in group), fillvalue=[])
-        ordered += [[arm for tied in level for arm in tied] for level in levels]
-    return ordered
+    heads = {_memory_groups(members)[0][0].label: members for members in classes.values()}
+    by_label = {arm.label: arm for arm in arms}
+    return [
+        tied
+        for group in _groups([by_label[label] for label in heads], objective)
+        # Choices that tie on the objective are one lot: hits and waste tell all their arms apart.
+        for tied in _memory_groups([arm for head in group for arm in heads[head.label]])
+    ]
+
+
+def _memory_groups(arms: Sequence[Arm]) -> list[list[Arm]]:
+    """Return groups by hits, and within a tie by waste; what not all arms have is passed over."""
+    groups = [list(arms)]
+    for by in MEMORY:
+        if have(arms, by):
+            groups = [tied for group in groups for tied in _groups(group, by)]
+    return groups
 
 
 def _places(groups: Sequence[Sequence[Arm]]) -> list[tuple[int, Sequence[Arm]]]:
@@ -304,7 +309,8 @@ def _notes(
         if objective.needs_step_time and blocks:
             notes.append(
                 f"Among arms that differ in the block size only, more prefix hits go first, then "
-                f"less waste; {objective.name} orders the rest, each at its best block size."
+                f"less waste; {objective.name} orders the other choices, each at its best block "
+                "size, and where it ties hits and waste decide."
             )
         elif objective.needs_step_time:
             notes.append(

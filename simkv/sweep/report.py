@@ -1,6 +1,6 @@
 """A ranking as a table, and a sweep as one page for people. Equal sweeps give equal bytes."""
 
-from collections import Counter
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +12,7 @@ from simkv.sweep.rank import BLOCK_AXIS, Ranked, Ranking, Versus
 
 _MAX_NOTES = 12
 _MAX_WARNINGS = 20
+_NUMBER = re.compile(r"\d[\d,.]*")
 
 
 def ranking_table(ranking: Ranking) -> pa.Table:
@@ -232,12 +233,19 @@ def _and(words: Sequence[str]) -> str:
 
 
 def _told(warnings: Iterable[tuple[str, str]]) -> Iterable[str]:
-    counted = Counter(sentence for _, sentence in dict.fromkeys(warnings))
-    for told, (text, arms) in enumerate(counted.items()):
+    """Tell each kind of warning once: sentences that differ in numbers only are of one kind."""
+    kinds: dict[str, list[tuple[str, str]]] = {}
+    for arm, text in dict.fromkeys(warnings):
+        kinds.setdefault(_NUMBER.sub("#", text), []).append((arm, text))
+    for told, alike in enumerate(kinds.values()):
         if told == _MAX_WARNINGS:
-            yield f"- and {len(counted) - told} more kinds of warning; see cells/*/summary.json."
+            yield f"- and {len(kinds) - told} more kinds of warning; see cells/*/summary.json."
             return
-        yield f"- {text} ({arms} arm{'s' if arms > 1 else ''})"
+        arms = len(dict.fromkeys(arm for arm, _ in alike))
+        concerned = f"{arms} arm{'s' if arms > 1 else ''}"
+        if len({text for _, text in alike}) > 1:
+            concerned += f", with other numbers; these are of {alike[0][0]}"
+        yield f"- {alike[0][1]} ({concerned})"
 
 
 def granularity_notes(

@@ -186,6 +186,42 @@ def test_block_sizes_are_ranked_on_hits_then_waste_where_step_time_is_blind() ->
     assert "step time does not depend on it" in found.notes[0]
 
 
+def test_choices_that_tie_on_the_objective_are_told_apart_by_memory_too() -> None:
+    cells = table(
+        {
+            arm: {
+                "kv.block_tokens": size,
+                "kv.sharing.kind": sharing,
+                "goodput_requests_per_s": DRAW,
+                "hit_ratio": hits,
+                "memory_waste_ratio": waste,
+            }
+            for arm, (size, sharing, _, hits, waste) in BLOCKS.items()
+        },
+        axes=(("kv.block_tokens",), ("kv.sharing.kind",)),
+    )
+    found = rank(cells, GOODPUT)
+    assert [row.arm.label for row in found.rows] == [
+        "hash 16",
+        "hash 64",
+        "hash 128",
+        "none 16",
+        "none 64",
+    ]
+    deciding = [row.versus_best.objective.name for row in found.rows if row.versus_best]
+    assert deciding == ["waste", "hit-ratio", "hit-ratio", "hit-ratio"]
+
+
+def test_warnings_that_differ_in_numbers_only_are_told_once() -> None:
+    found = rank(blocks_table(), GOODPUT)
+    warnings = [("a", "asked up to 8,190 (10 times)"), ("b", "asked up to 3,042 (1 times)")]
+    text = page(
+        "x", found, common=[], axes={}, seeds=SEEDS, notes=[], trace_notes=[], warnings=warnings
+    )
+    told = [line for line in text.splitlines() if "asked up to" in line]
+    assert told == ["- asked up to 8,190 (10 times) (2 arms, with other numbers; these are of a)"]
+
+
 def test_memory_objectives_rank_all_arms_directly() -> None:
     found = rank(blocks_table(), WASTE)
     assert found.rows[0].arm.label == "hash 128"
