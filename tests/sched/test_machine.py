@@ -1,0 +1,189 @@
+"""A scheduler on accounts beside one on a block-by-block pool: the same plans, all laws on."""
+
+from dataclasses import asdict
+
+import pytest
+from hypothesis import event, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from simkv.kv.accounts import Accounts
+from simkv.kv.sequence import Segments, cover
+from simkv.sched.plan import StepPlan
+from simkv.sched.request import Request
+from tests.kv.reference import BlockPool
+from tests.sched.driver import Driver
+
+SMALL = st.integers(0, 9)
+
+
+def plan_of(plan: StepPlan) -> dict[str, object]:
+    return {
+        "entries": [(request.id, new, before) for request, new, before in plan.entries],
+        "new": [request.id for request in plan.new],
+        "resumed": [request.id for request in plan.resumed],
+        "preempted": [request.id for request in plan.preempted],
+        "hit_tokens": plan.hit_tokens,
+        "work": asdict(plan.work),
+    }
+
+
+def outcome_of(request: Request) -> tuple[object, ...]:
+    return (
+        request.status,
+        request.num_tokens,
+        request.computed_tokens,
+        request.first_scheduled_s,
+        request.first_token_s,
+        request.finish_s,
+        request.hit_tokens,
+        request.num_preemptions,
+        request.recomputed_tokens,
+    )
+
+
+class SchedulerMachine(RuleBasedStateMachine):
+    """Arrivals, steps and aborts in any order, then steps until all have ended."""
+
+    @initialize(
+        block_tokens=st.sampled_from((1, 2, 3, 4, 7, 16)),
+        num_blocks=st.integers(5, 24),
+        prefix_caching=st.sampled_from((True, True, True, False)),
+        budget=st.sampled_from((300, 64, 20, 8, 3, 1)),
+        max_num_seqs=st.sampled_from((64, 3, 1)),
+        policy=st.sampled_from(("fcfs", "priority")),
+        threshold=st.sampled_from((0, 0, 2, 10)),
+        adaptive=st.booleans(),
+        reserve=st.booleans(),
+        watermark=st.sampled_from((0.0, 0.0, 0.1, 0.3)),
+        chunks=st.sampled_from((True, True, False)),
+    )
+    def build(
+        self,
+        block_tokens: int,
+        num_blocks: int,
+        prefix_caching: bool,
+        budget: int,
+        max_num_seqs: int,
+        policy: str,
+        threshold: int,
+        adaptive: bool,
+        reserve: bool,
+        watermark: float,
+        chunks: bool,
+    ) -> None:
+        self.size = block_tokens
+        # Without chunks every prompt has to fit an empty budget.
+        self.limit = 10_000 if chunks else budget + 1
+        self.runs = [
+            Driver(
+                kv=pool(
+                    block_tokens=block_tokens,
+                    num_blocks=num_blocks,
+                    prefix_caching=prefix_caching,
+                ),
+                max_model_len=self.limit,
+                max_num_batched_tokens=budget,
+                max_num_seqs=max_num_seqs,
+                policy=policy,
+                chunked_prefill=chunks,
+                long_prefill_token_threshold=threshold,
+                long_prefill_adaptive=adaptive,
+                reserve_full_prompt=reserve,
+                watermark_ratio=watermark,
+            )
+            for pool in (Accounts, BlockPool)
+        ]
+        self.contents: list[Segments] = []
+
+    @rule(
+        base=SMALL,
+        keep=st.just(-1) | st.integers(0, 200),
+        num_blocks=st.integers(0, 6),
+        more=st.integers(-1, 1),
+        output_tokens=st.integers(1, 40),
+        priority=st.integers(0, 2),
+        copies=st.sampled_from((1, 1, 2, 3)),
+    )
+    def arrive(
+        self,
+        base: int,
+        keep: int,
+        num_blocks: int,
+        more: int,
+        output_tokens: int,
+        priority: int,
+        copies: int,
+    ) -> None:
+        """Share a part of earlier content, outputs included, and go on with something new."""
+        prompt: Segments = []
+        if self.contents:
+            earlier = self.contents[-1 - base % len(self.contents)]
+            keep %= sum(tokens for _, tokens in earlier) + 1
+            prompt = cover(earlier, keep, 0)
+        fresh = max(num_blocks * self.size + more, 0 if prompt else 1)
+        if fresh:
+            prompt = [*prompt, (1 + len(self.contents), fresh)]
+        prompt_tokens = sum(tokens for _, tokens in prompt)
+        for _ in range(copies):
+            self._add(prompt, prompt_tokens, output_tokens, priority)
+
+    def _add(self, prompt: Segments, prompt_tokens: int, output_tokens: int, priority: int) -> None:
+        first = self.runs[0]
+        fits = first.kv.can_ever_hold(min(prompt_tokens + output_tokens - 1, self.limit - 1))
+        if not fits or prompt_tokens >= self.limit:
+            return
+        for run in self.runs:
+            run.add(prompt_tokens, output_tokens, segments=prompt, priority=priority)
+        self.contents.append(first.requests[-1].segments)
+
+    @rule(num_steps=st.integers(1, 12))
+    def step(self, num_steps: int) -> None:
+        for _ in range(num_steps):
+            self._step()
+
+    def _step(self) -> None:
+        fast, slow = (plan_of(run.step()) for run in self.runs)
+        assert fast == slow
+        fast_kv, slow_kv = (run.kv for run in self.runs)
+        assert fast_kv.usage() == slow_kv.usage()
+        assert (fast_kv.num_stored, fast_kv.num_evicted) == (
+            slow_kv.num_stored,
+            slow_kv.num_evicted,
+        )
+
+    @rule(index=SMALL)
+    def abort(self, index: int) -> None:
+        for run in self.runs:
+            live = [*run.scheduler.running, *run.scheduler.waiting]
+            if live:
+                run.scheduler.abort(live[index % len(live)])
+
+    def teardown(self) -> None:
+        if not hasattr(self, "runs"):
+            return
+        work = sum(one.final_tokens + one.output_tokens for one in self.runs[0].requests)
+        for _ in range(1 + 50 * work):
+            if not self.runs[0].scheduler.num_unfinished:
+                break
+            self._step()
+        for run in self.runs:
+            run.drain(0)
+        fast, slow = ([outcome_of(one) for one in run.requests] for run in self.runs)
+        assert fast == slow
+        if any(one.num_preemptions for one in self.runs[0].requests):
+            event("preempted")
+        if any(one.hit_tokens for one in self.runs[0].requests):
+            event("hit")
+        if self.runs[0].kv.num_evicted:
+            event("evicted")
+
+
+class LongSchedulerMachine(SchedulerMachine):
+    """The same, searched for longer by `make test-long`."""
+
+
+TestMachine = SchedulerMachine.TestCase
+TestMachine.settings = settings(max_examples=60, stateful_step_count=25)
+TestMachineLong = pytest.mark.slow(LongSchedulerMachine.TestCase)
+TestMachineLong.settings = settings(settings.get_profile("long"), stateful_step_count=40)

@@ -1,0 +1,54 @@
+"""Preemption makes progress: whatever arrives ends, under any pressure on memory."""
+
+from collections import Counter
+
+import pytest
+
+from simkv.sched.request import Status
+from tests.sched.driver import Driver
+
+
+@pytest.mark.parametrize("policy", ["fcfs", "priority"])
+def test_a_storm_of_preemptions_ends(policy: str) -> None:
+    # 500 requests of 200 + 300 tokens at once, in a pool that holds two of them at their end.
+    run = Driver(num_blocks=2 * 32 + 1, policy=policy, reserve_full_prompt=False, check_every=101)
+    for _ in range(500):
+        run.add(200, 300)
+    run.drain(500 * 300)
+    assert {one.status for one in run.requests} == {Status.FINISHED}
+    assert {one.num_tokens for one in run.requests} == {500}
+    preemptions = Counter(one.num_preemptions > 0 for one in run.requests)
+    assert preemptions[True] > 250
+    assert run.kv.num_free_blocks == 64
+    assert run.kv.usage().tokens == 0
+
+
+def test_the_first_in_the_batch_is_never_preempted_while_others_run() -> None:
+    run = Driver(num_blocks=40, reserve_full_prompt=False)
+    for _ in range(20):
+        run.add(100, 200)
+    while run.scheduler.num_unfinished:
+        first = run.scheduler.running[0] if run.scheduler.running else None
+        plan = run.step()
+        assert first not in plan.preempted
+        if first is not None:
+            assert plan.entries[0][0] is first  # and it always goes on
+    assert sum(one.num_preemptions for one in run.requests) > 0
+
+
+def test_the_most_important_is_never_preempted_while_others_run() -> None:
+    run = Driver(num_blocks=40, policy="priority", reserve_full_prompt=False)
+    for number in range(20):
+        run.add(100, 200, priority=-number)
+        for _ in range(10):
+            best = min(run.scheduler.running, key=lambda one: one.order, default=None)
+            assert best not in run.step().preempted
+    run.drain(10_000)
+    assert sum(one.num_preemptions for one in run.requests) > 0
+
+
+def test_a_storm_of_the_smallest_blocks_ends() -> None:
+    run = Driver(num_blocks=41, block_tokens=1, reserve_full_prompt=False)
+    for number in range(60):
+        run.add(1 + number % 20, 20)
+    run.drain(60 * 40)

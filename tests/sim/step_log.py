@@ -1,0 +1,44 @@
+"""The step logs of vLLM that are kept in the tree, and what a replay does differently from them."""
+
+import gzip
+import json
+from collections.abc import Sequence
+from itertools import zip_longest
+from pathlib import Path
+
+from simkv.sim.replay import Record, read_case, replay
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "vllm-v1"
+KEPT = ("25_pressure_shared", "47_priority_late_first")
+_ENDED: Record = {"step": "after the end"}
+PHYSICAL = ("newblk", "freeq")  # numbers of blocks: the accounts have none
+
+
+def kept_case(name: str) -> tuple[Record, list[Record]]:
+    """Return the configuration and the workload of a case in the tree."""
+    return read_case(GOLDEN / f"{name}.config.json", GOLDEN / f"{name}.workload.jsonl.gz")
+
+
+def kept_steps(name: str) -> list[Record]:
+    """Return what vLLM did in a case in the tree."""
+    return read_steps(GOLDEN / f"{name}.log.jsonl.gz")
+
+
+def read_steps(log: Path) -> list[Record]:
+    """Return the steps of a log of vLLM, all but physical block numbers."""
+    with gzip.open(log, "rt", encoding="utf-8") as lines:
+        records = [json.loads(line) for line in lines]
+    return [
+        {key: value for key, value in record.items() if key not in PHYSICAL}
+        for record in records
+        if "step" in record
+    ]
+
+
+def difference(config: Record, workload: Sequence[Record], steps: Sequence[Record]) -> str:
+    """Say where a replay first parts from a log; nothing if it never does."""
+    for got, want in zip_longest(replay(config, workload), steps, fillvalue=_ENDED):
+        for key in sorted(got.keys() | want.keys()):
+            if got.get(key) != want.get(key):
+                return f"step {want['step']}, {key}: got {got.get(key)}, vLLM {want.get(key)}"
+    return ""
