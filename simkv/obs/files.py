@@ -84,7 +84,12 @@ def _write(tables: Tables, folder: Path, config: Mapping[str, Any]) -> None:
     write_table(tables.memory, folder / "memory.parquet", metadata)
     if tables.steps is not None:
         write_table(tables.steps, folder / "steps.parquet", metadata)
-    result = {"summary": tables.summary, "warnings": tables.warnings, "provenance": provenance()}
+    result = {
+        "summary": tables.summary,
+        "notes": list(tables.notes),
+        "warnings": tables.warnings,
+        "provenance": provenance(),
+    }
     _write_text(folder / "config.json", json.dumps(config, indent=1) + "\n")
     with (folder / "summary.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")

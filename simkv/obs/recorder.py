@@ -24,14 +24,17 @@ class Tables:
         Tables of ``simkv.obs.schema``; steps only where asked for.
     summary
         The metrics of docs/metrics.md, nested by name.
+    notes
+        What the trace's reader had to decide, as sentences.
     warnings
-        What a reader of the results must know, as sentences.
+        What a reader of the results must not miss.
     """
 
     requests: pa.Table
     memory: pa.Table
     steps: pa.Table | None
     summary: dict[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
     warnings: list[str] = field(default_factory=list)
 
 

@@ -76,7 +76,8 @@ def simulate(
         warmup_s=config.measure.warmup_s,
         end_s=env.now,
     )
-    tables.warnings = [*trace.notes, *cost.warnings(), *_warnings(tables)]
+    tables.notes = trace.notes
+    tables.warnings = [*cost.warnings(), *_warnings(tables)]
     return tables
 
 
