@@ -12,8 +12,8 @@ from simkv.errors import InvariantError
 from simkv.kv.accounts import Accounts
 from simkv.kv.contiguous import Reservations
 from simkv.kv.manager import KVManager
-from simkv.kv.prefix import PrefixCache, Run, stretches
-from simkv.kv.sequence import Segments, Sequence
+from simkv.kv.prefix import PrefixCache, Run, Stretch
+from simkv.kv.sequence import Sequence
 from simkv.kv.usage import COUNTS
 
 
@@ -32,8 +32,7 @@ def check_memory(kv: KVManager, live: Iterable[Sequence]) -> None:
             check_free_queue(kv.cache)
             check_lanes(kv.cache)
             check_tables(live)
-            contents = [sequence.segments for sequence in live]
-            check_prefixes_closed(kv.cache, contents, kv.block_tokens)
+            check_prefixes_closed(kv.cache, [sequence.table.content for sequence in live])
 
 
 def check_slots(kv: KVManager) -> None:
@@ -162,16 +161,13 @@ def check_tables(live: Iterable[Sequence]) -> None:
             )
 
 
-def check_prefixes_closed(
-    cache: PrefixCache, contents: Iterable[Segments], block_tokens: int
-) -> None:
+def check_prefixes_closed(cache: PrefixCache, contents: Iterable[list[Stretch]]) -> None:
     """Check that whatever is cached of these contents has all blocks before it cached too."""
     lanes: dict[int, tuple[int, int]] = {}
     for run in cache.runs():
         first, end = lanes.get(run.lane.segment, (run.lo, run.hi))
         lanes[run.lane.segment] = (min(first, run.lo), max(end, run.hi))
-    for segments in contents:
-        content = stretches(segments, block_tokens)
+    for content in contents:
         for stretch in content:
             if stretch.segment in lanes and lanes[stretch.segment][0] != stretch.first:
                 raise InvariantError(

@@ -11,7 +11,7 @@ import numpy as np
 
 from simkv.kv.accounts import Accounts
 from simkv.kv.invariants import check_memory, check_prefixes_closed
-from simkv.kv.prefix import Run
+from simkv.kv.prefix import Run, Stretch, stretches
 from simkv.kv.sequence import Segments, Sequence, cover
 from tests.kv.reference import BlockPool, Name
 
@@ -36,6 +36,7 @@ class Lockstep:
         self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
         self.contents: list[Segments] = []
+        self.stretches: list[list[Stretch]] = []
         self.preempted: dict[int, set[Name]] = {}
         self.blocks: dict[tuple[int, int], Name] = {}
         self.seen = Counter[str]()
@@ -61,6 +62,7 @@ class Lockstep:
             final_tokens=total - 1,
         )
         self.contents.append(sequence.segments)
+        self.stretches.append(stretches(sequence.segments, self.fast.block_tokens))
         self.waiting.append(sequence)
         self._learn(sequence, total)
 
@@ -163,7 +165,7 @@ class Lockstep:
         check_memory(fast, self.running)
         if fast.cache is not None:
             self._compare_caches()
-            check_prefixes_closed(fast.cache, self.contents, fast.block_tokens)
+            check_prefixes_closed(fast.cache, self.stretches)
 
     def _compare_caches(self) -> None:
         assert self.fast.cache is not None

@@ -8,7 +8,7 @@ from simkv.errors import InvariantError
 from simkv.kv.accounts import Accounts
 from simkv.kv.contiguous import Reservations
 from simkv.kv.invariants import check_memory, check_prefixes_closed
-from simkv.kv.prefix import Run
+from simkv.kv.prefix import Run, stretches
 from simkv.kv.sequence import Sequence
 from tests.kv.lockstep import Lockstep
 
@@ -148,13 +148,13 @@ def test_a_cached_block_without_what_comes_before_it_is_found() -> None:
     pools = busy_pools()
     cache = pools.fast.cache
     assert cache is not None
-    check_prefixes_closed(cache, pools.contents, 4)
+    check_prefixes_closed(cache, pools.stretches)
     branch = pools.contents[1]
     longer = [(branch[0][0], 16), *branch[1:]]
     with pytest.raises(InvariantError, match="segment 2 begins at block 4 and is cached from 3"):
-        check_prefixes_closed(cache, [longer], 4)
+        check_prefixes_closed(cache, [stretches(longer, 4)])
     with pytest.raises(InvariantError, match="segment 99 before it only to 0"):
-        check_prefixes_closed(cache, [[(99, 12), *branch[1:]]], 4)
+        check_prefixes_closed(cache, [stretches([(99, 12), *branch[1:]], 4)])
 
 
 def reserved() -> tuple[Reservations, list[Sequence]]:
