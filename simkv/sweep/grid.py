@@ -141,8 +141,8 @@ def _resolved(path: Path, table: Mapping[str, Any]) -> Sweep:
         )
     _check_disjoint(points)
     seeds = _seeds(table.get("seeds", 5), int(base["seed"]))
-    resample = base["workload"]["kind"] == "trace" and not _says_resample(said, points)
     arms = tuple(_arms(base, points))
+    says_resample = _says_resample(said, points)
     identities = Identities()
     if len(arms) * len(seeds) > _MAX_CELLS:
         raise ConfigError(
@@ -155,11 +155,11 @@ def _resolved(path: Path, table: Mapping[str, Any]) -> Sweep:
         axes=tuple(tuple(axis[0].columns) for axis in points),
         arms=arms,
         seeds=seeds,
-        cells=tuple(_cells(arms, seeds, identities, resample=resample)),
+        cells=tuple(_cells(arms, seeds, identities, resample=not says_resample)),
         objective=_objective(table.get("objective", "goodput")),
         keep_requests=_flag(table.get("keep_requests", False), "keep_requests"),
         step_time_knows_block_tokens=all(identities.knows_block_tokens(a.config) for a in arms),
-        notes=(_seed_note(resample=resample, kind=base["workload"]["kind"]),),
+        notes=tuple(_seed_notes(arms, says_resample=says_resample)),
     )
 
 
@@ -300,7 +300,7 @@ def _cells(
     index = 0
     for arm in arms:
         mapping = config_to_mapping(arm.config)
-        if resample:
+        if resample and _on_trace(arm):
             mapping = _laid(mapping, {"workload": {"transform": {"resample": True}}})
         for seed in seeds:
             config = config_from_mapping({**mapping, "seed": seed})
@@ -309,11 +309,15 @@ def _cells(
             index += 1
 
 
+def _on_trace(arm: Arm) -> bool:
+    return arm.config.workload.kind == "trace"
+
+
 def _says_resample(said: set[str], axes: list[list[Point]]) -> bool:
-    set_by_axes = {path for points in axes for path in points[0].sets}
-    return any(path.startswith("workload") for path in set_by_axes) or (
-        "workload.transform.resample" in said
-    )
+    """Whether the base or an axis decides itself what a seed means on a trace."""
+    sets = [point.sets for points in axes for point in points]
+    set_by_axes = {path for point in sets for path in leaves(_nested(point))}
+    return "workload.transform.resample" in said | set_by_axes
 
 
 def _seeds(given: Any, first: int) -> tuple[int, ...]:
@@ -343,16 +347,19 @@ def _flag(given: Any, path: str) -> bool:
     return given
 
 
-def _seed_note(*, resample: bool, kind: str) -> str:
-    if resample:
-        return (
+def _seed_notes(arms: tuple[Arm, ...], *, says_resample: bool) -> Iterator[str]:
+    """Say what a seed means, on traces and on generators."""
+    traces = sum(map(_on_trace, arms))
+    if traces and not says_resample:
+        yield (
             "A seed is a resample of the trace (whole sessions, or 60 s windows where there are "
             "none, drawn with replacement), the same for all arms; the sweep set "
             "workload.transform.resample = true."
         )
-    if kind == "trace":
-        return (
+    if traces and says_resample:
+        yield (
             "The sweep file says itself what workload.transform.resample is; a trace that is not "
             "resampled gives every seed the same requests."
         )
-    return "A seed is a draw of the generator's streams, the same for all arms."
+    if traces < len(arms):
+        yield "A seed is a draw of the generator's streams, the same for all arms."

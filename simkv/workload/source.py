@@ -21,13 +21,13 @@ class Transform:
         Keep the arrivals of this window (None: to the end), moved to start at zero.
     keep_ratio
         Keep this share of the requests (whole sessions where there are sessions), at random.
+    resample
+        Draw whole sessions, or 60 s windows where there are none, with replacement: what a seed
+        of a sweep means on a trace.
     rate_scale
         Divide the times between arrivals by this.
     max_requests
         Keep the first so many in order of arrival.
-    resample
-        Draw whole sessions, or 60 s windows where there are none, with replacement: what a seed
-        of a sweep means on a trace.
     too_long
         What becomes of a request whose prompt and output pass the model's limit. ``keep``: the
         simulator rejects it, with its reason. ``clip``: it is shortened, counted in the notes.
@@ -40,9 +40,9 @@ class Transform:
     start_s: float = 0.0
     duration_s: float | None = None
     keep_ratio: float = 1.0
+    resample: bool = False
     rate_scale: float = 1.0
     max_requests: int | None = None
-    resample: bool = False
     too_long: Literal["keep", "clip"] = "keep"
     loop: Literal["auto", "open", "closed"] = "auto"
 

@@ -45,6 +45,8 @@ def apply(
     """
     trace = _window(trace, transform)
     trace = _thin(trace, transform.keep_ratio, seed)
+    if transform.resample:
+        trace = resample(trace, seed=seed)
     if transform.rate_scale != 1:
         trace = dataclasses.replace(trace, arrival_s=trace.arrival_s / transform.rate_scale)
     if transform.max_requests is not None and transform.max_requests < trace.num_requests:
@@ -52,8 +54,6 @@ def apply(
         kept = np.zeros(trace.num_requests, dtype=np.bool_)
         kept[first] = True
         trace = _keep(trace, kept)
-    if transform.resample:
-        trace = resample(trace, seed=seed)
     if transform.too_long == "clip":
         if max_model_len is None:
             raise ConfigError(
