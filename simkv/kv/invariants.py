@@ -12,7 +12,7 @@ from simkv.errors import InvariantError
 from simkv.kv.accounts import Accounts
 from simkv.kv.contiguous import Reservations
 from simkv.kv.manager import KVManager
-from simkv.kv.prefix import PrefixCache, Run, Stretch
+from simkv.kv.prefix import Lane, PrefixCache, Run, Stretch
 from simkv.kv.sequence import Sequence
 from simkv.kv.usage import COUNTS
 
@@ -122,22 +122,23 @@ def check_free_queue(cache: PrefixCache) -> None:
 
 
 def check_lanes(cache: PrefixCache) -> None:
-    """Check that no run is empty and that those of a segment leave no hole before its end."""
-    runs: dict[int, list[Run]] = {}
+    """Check that the runs of a segment, oldest first, extend one range without a hole.
+
+    So whatever is before a cached block is cached in a copy that is not younger, and a lookup that
+    has come to a copy may follow it to its end.
+    """
+    ranges: dict[Lane, tuple[int, int]] = {}
     for run in cache.runs():
         if run.lo >= run.hi or run.refs < 0:
             raise InvariantError(f"{_describe(run)} is empty or has {run.refs} references")
-        runs.setdefault(run.lane.segment, []).append(run)
-    for segment, lane_runs in runs.items():
-        lane_runs.sort(key=lambda run: run.lo)
-        end = lane_runs[0].hi
-        for run in lane_runs[1:]:
-            if run.lo > end:
-                raise InvariantError(f"segment {segment} has a hole from {end} to {run.lo}")
-            end = max(end, run.hi)
-        if end != lane_runs[0].lane.end:
+        first, end = ranges.get(run.lane, (run.lo, run.lo))
+        if not first <= run.lo <= end:
+            raise InvariantError(f"{_describe(run)} does not follow older ones of {first} to {end}")
+        ranges[run.lane] = first, max(end, run.hi)
+    for lane, (_, end) in ranges.items():
+        if end != lane.end:
             raise InvariantError(
-                f"the runs of segment {segment} end at {end}, its lane at {lane_runs[0].lane.end}"
+                f"the runs of segment {lane.segment} end at {end}, its lane at {lane.end}"
             )
 
 

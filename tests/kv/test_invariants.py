@@ -69,6 +69,11 @@ def leave_a_hole(pools: Lockstep) -> None:
     pools.fast._num_blank += 1
 
 
+def age_a_deep_run(pools: Lockstep) -> None:
+    lane_runs = runs(pools, held=False)[0].lane.runs
+    lane_runs.reverse()
+
+
 def end_a_lane_too_late(pools: Lockstep) -> None:
     runs(pools, held=False)[0].lane.end += 1
 
@@ -120,7 +125,8 @@ def compute_uncounted(pools: Lockstep) -> None:
         (queue_a_held_run, "is in the free queue with 1 refs"),
         (lose_an_idle_run, "the free queue has 0 runs, 1 are idle"),
         (count_a_cached_block_twice, "are not the 12 usable ones"),
-        (leave_a_hole, "has a hole from 3 to 4"),
+        (leave_a_hole, "blocks 4 to 5 of segment 1 does not follow older ones of 0 to 3"),
+        (age_a_deep_run, "blocks 0 to 3 of segment 1 does not follow older ones of 3 to 5"),
         (end_a_lane_too_late, "end at 5, its lane at 6"),
         (empty_a_run, "are not the 12 usable ones"),
         (own_a_block_too_much, "are not the 12 usable ones"),
