@@ -11,7 +11,7 @@ export SIMKV_DATA := $(abspath ../shared)
 endif
 endif
 
-.PHONY: help .venv run test test-long bench clean
+.PHONY: help .venv run experiments test test-long bench clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -33,6 +33,14 @@ $(READY): pyproject.toml constraints.txt
 
 run: $(READY) ## the default experiment on a shipped trace sample: table, figures and summary in results/
 	$(BIN)/simkv sweep experiments/block_size/sweep.toml --out results/block_size
+	$(BIN)/python -m experiments.block_size.figure results/block_size
+	$(BIN)/simkv pick results/block_size
+
+experiments: $(READY) ## every experiment, into results/
+	for name in block_size layout prefix_capacity; do \
+	    $(BIN)/simkv sweep experiments/$$name/sweep.toml --out results/$$name && \
+	    $(BIN)/python -m experiments.$$name.figure results/$$name || exit; \
+	done
 
 test: $(READY) ## lint, format, types, import contracts, spelling, tests
 	$(BIN)/ruff check

@@ -56,10 +56,12 @@ def run(
 
         print(show_config(resolved), end="")
         return
-    from simkv.obs.files import write_tables
+    from simkv.obs.files import check_out, write_tables
     from simkv.obs.report import render_summary
     from simkv.sim.simulate import simulate
 
+    if out is not None:
+        check_out(out)
     with share_shown("simulating") as progress:
         tables = simulate(resolved.config, progress=progress)
     warn(tables.notes, kind="note")

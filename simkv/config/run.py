@@ -70,7 +70,15 @@ class DeviceChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """How many replicas serve the workload, and how requests reach them."""
+    """How many replicas serve the workload, and how requests reach them.
+
+    Parameters
+    ----------
+    num_replicas
+        Equal replicas, each with its own KV memory.
+    routing
+        Who gets an arriving request.
+    """
 
     num_replicas: int = 1
     routing: Routing = field(default_factory=RoundRobin)
@@ -85,7 +93,15 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objectives:
-    """Latency objectives: a request that meets both counts towards goodput."""
+    """Latency objectives: a request that meets both counts towards goodput.
+
+    Parameters
+    ----------
+    ttft_s
+        Longest time from arrival to first token.
+    tpot_s
+        Longest mean time of an output token after the first.
+    """
 
     ttft_s: float = 2.0
     tpot_s: float = 0.1
@@ -126,7 +142,21 @@ class Measure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig:
-    """One run: a workload on a cluster of equal replicas."""
+    """One run: a workload on a cluster of equal replicas.
+
+    Parameters
+    ----------
+    seed
+        Root of every random stream of the run.
+    workload, model, device
+        What is served, and on what.
+    kv
+        Layout of a replica's KV memory.
+    sched, cost, cluster
+        How steps are composed, what they cost, and how many replicas there are.
+    objectives, measure
+        What counts as good, and which part of the run counts.
+    """
 
     seed: int = 0
     workload: Workload = field(default_factory=TraceFile)

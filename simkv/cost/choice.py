@@ -56,6 +56,17 @@ class Linear:
     """Step time = base + prefill * prompt tokens + decode * decodes + context * tokens attended to.
 
     The model of vLLM's timed step logs; also what closed forms are checked with.
+
+    Parameters
+    ----------
+    base_s
+        Every step.
+    prefill_token_s
+        A prompt token.
+    decode_s
+        A request that decodes.
+    context_token_s
+        A token that an entry attends to, its own included.
     """
 
     kind: Literal["linear"] = "linear"

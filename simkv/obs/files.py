@@ -39,8 +39,7 @@ def write_tables(tables: Tables, out: Path, *, config: Mapping[str, Any]) -> Non
     InputError
         If the folder holds something else.
     """
-    if out.exists() and not _replaceable(out):
-        raise InputError(f"{out} holds files that are no result of simkv; choose another folder")
+    check_out(out)
     out.parent.mkdir(parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
     try:
@@ -55,6 +54,19 @@ def write_tables(tables: Tables, out: Path, *, config: Mapping[str, Any]) -> Non
             fresh.rename(out)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
+
+
+def check_out(out: Path) -> None:
+    """Refuse a folder that results must not replace; asked before a long run too.
+
+    Raises
+    ------
+    InputError
+        If it holds something else than a result of simkv.
+    """
+    if not out.exists() or (out.is_dir() and ((out / _MARK).exists() or not any(out.iterdir()))):
+        return
+    raise InputError(f"{out} holds files that are no result of simkv; choose another folder")
 
 
 def flatten(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -72,10 +84,6 @@ def write_table(table: pa.Table, path: Path, metadata: Mapping[str, str]) -> Non
     """Write one table as Parquet with metadata in the file."""
     known = {key.encode(): value.encode() for key, value in metadata.items()}
     pq.write_table(table.replace_schema_metadata(known), path, compression="zstd")
-
-
-def _replaceable(out: Path) -> bool:
-    return out.is_dir() and ((out / _MARK).exists() or not any(out.iterdir()))
 
 
 def _write(tables: Tables, folder: Path, config: Mapping[str, Any]) -> None:
