@@ -28,9 +28,11 @@ BARS = (
 def shares(table: pd.DataFrame, ax: Axes) -> None:
     """Draw the accounts of the pool as shares that add up, means over seeds."""
     means = table.groupby("layout", sort=False)[list(ACCOUNTS)].mean() * 100
-    means.rename(columns=ACCOUNTS).plot.bar(stacked=True, ax=ax, rot=0, width=0.6)
+    colors = [*sns.color_palette("colorblind", len(ACCOUNTS) - 1), "0.9"]
+    means.rename(columns=ACCOUNTS).plot.bar(stacked=True, ax=ax, rot=0, width=0.6, color=colors)
     ax.set(title="What the pool's slots do", xlabel="", ylabel="% of slots and time")
-    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=3, frameon=False)
+    handles, labels = ax.get_legend_handles_labels()
+    ax.legend(handles[::-1], labels[::-1], loc="center left", bbox_to_anchor=(1, 0.5))
 
 
 def bars(table: pd.DataFrame, ax: Axes, metric: str, title: str, unit: str) -> None:
@@ -41,7 +43,10 @@ def bars(table: pd.DataFrame, ax: Axes, metric: str, title: str, unit: str) -> N
 
 def draw(table: pd.DataFrame) -> Figure:
     """Draw the accounts and what follows from them."""
-    figure, axes = plt.subplots(1, 4, figsize=(15, 4.2), layout="constrained")
+    figure, axes = plt.subplots(
+        1, 4, figsize=(15, 4), layout="constrained", width_ratios=(3, 2, 2, 2)
+    )
+    table = table.assign(layout=table["layout"].str.replace("-", "\n"))
     shares(table, axes[0])
     for ax, (metric, title, unit) in zip(axes[1:], BARS, strict=True):
         bars(table, ax, metric, title, unit)
