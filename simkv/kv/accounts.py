@@ -108,6 +108,11 @@ class Accounts:
         self._hand_out(sequence, table, target_tokens)
         return True
 
+    def register(self, sequence: Sequence, num_tokens: int) -> None:
+        """Enter the full blocks below ``num_tokens`` that are not in the cache yet (9.4)."""
+        if self._cache:
+            self._register(self._cache, sequence.table, num_tokens // self.block_tokens)
+
     def release(self, sequence: Sequence) -> None:
         """Take everything back: blocks without a hash to the head of the queue (7.1, 7.2)."""
         table: _Table = sequence.table

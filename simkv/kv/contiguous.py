@@ -112,6 +112,9 @@ class Reservations:
         """Return whether the reservation covers ``target_tokens``."""
         return target_tokens <= self.reserve_tokens
 
+    def register(self, sequence: Sequence, num_tokens: int) -> None:
+        """Do nothing: nothing is shared."""
+
     def release(self, sequence: Sequence) -> None:
         """Take back the reservation."""
         self._holes.give_back(sequence.table, self.reserve_tokens)

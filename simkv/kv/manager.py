@@ -65,6 +65,14 @@ class KVManager(Protocol):
         """Give a running sequence the memory for ``target_tokens`` in all."""
         ...
 
+    def register(self, sequence: Sequence, num_tokens: int) -> None:
+        """Let others hit what a running sequence has computed of its first ``num_tokens``.
+
+        ``admit`` and ``grow`` do so for known tokens; a step planned ahead gets to know its tokens
+        later.
+        """
+        ...
+
     def release(self, sequence: Sequence) -> None:
         """Take back everything a sequence holds: it ended or is preempted."""
         ...
