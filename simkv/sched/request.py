@@ -20,7 +20,7 @@ class Status(Enum):
 _ALLOWED = {
     Status.WAITING: {Status.RUNNING, Status.ABORTED},
     Status.RUNNING: {Status.PREEMPTED, Status.FINISHED, Status.ABORTED},
-    Status.PREEMPTED: {Status.RUNNING, Status.ABORTED},
+    Status.PREEMPTED: {Status.RUNNING, Status.FINISHED, Status.ABORTED},
     Status.FINISHED: set(),
     Status.ABORTED: set(),
 }
@@ -44,6 +44,9 @@ class Request(Sequence):
         Set by the scheduler; None until it happens.
     hit_tokens
         Prompt tokens found in the prefix cache when it was first admitted.
+    num_placeholders
+        Tokens that it has sampled, or will in a step under way, and that are not known yet; more
+        than 0 only where steps are planned ahead.
     num_preemptions
         How often it lost its memory and had to start again.
     recomputed_tokens
@@ -60,6 +63,7 @@ class Request(Sequence):
     first_token_s: float | None = None
     finish_s: float | None = None
     hit_tokens: int = 0
+    num_placeholders: int = 0
     num_preemptions: int = 0
     lost_tokens: int = 0
     recomputed_tokens: int = 0
