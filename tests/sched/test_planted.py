@@ -19,7 +19,7 @@ from simkv.sched.plan import StepPlan, StepResult
 from simkv.sched.request import Request
 from simkv.sched.scheduler import Scheduler
 from simkv.sched.waiting import ArrivalQueue
-from simkv.sim.replay import Record, read_case
+from simkv.sim.cases import Record, read_case
 from tests.sim.step_log import KEPT, difference, kept_case, kept_steps, read_steps
 
 ENDINGS = ("config.json", "workload.jsonl.gz", "log.jsonl.gz")
