@@ -19,7 +19,7 @@ from simkv.cost import catalog
 from simkv.errors import InvariantError
 
 ROOT = Path(__file__).parents[1]
-VERBS = ["", "run", "sweep", "pick", "models", "profiles",
+VERBS = ["", "run", "sweep", "pick", "models", "profiles", "replay",
          "trace", "trace describe", "trace convert", "trace reuse"]  # fmt: skip
 SMALL = [
     "run", "--set", "workload.kind=synthetic", "--set", "workload.num_requests=20",
@@ -318,3 +318,27 @@ def test_an_interrupted_sweep_says_that_it_goes_on(
     assert capsys.readouterr().err == (
         "simkv: interrupted: finished cells are kept; the same command goes on from there\n"
     )
+
+
+def test_replay_writes_steps_and_leaves_no_half_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, workload, out = tmp_path / "c.json", tmp_path / "w.jsonl", tmp_path / "steps.jsonl"
+    config.write_text('{"sliding_window": 32}')
+    line = {"id": "a", "arrival_step": 3, "segments": [[1, 20]], "output_len": 2, "output_start": 9}
+    workload.write_text(json.dumps(line) + "\n")
+    tokens = ["replay", str(config), str(workload), "--out", str(out)]
+    assert call(tokens) == 0
+    shown = capsys.readouterr()
+    assert shown.out == f"2 steps in {out}\n"
+    assert "accounts know no windows" in shown.err
+    steps = [json.loads(text) for text in out.read_text().splitlines()]
+    assert [(step["step"], step["sched"], step["fin"]) for step in steps] == [
+        (3, [["a", 20, 0]], []),
+        (4, [["a", 1, 20]], ["a"]),
+    ]
+    out.unlink()
+    config.write_text('{"num_gpu_blocks": 2}')
+    assert call([*tokens, "--manager", "blocks"]) == 2
+    assert "request a can never run" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["c.json", "w.jsonl"]

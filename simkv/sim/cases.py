@@ -84,6 +84,11 @@ def read_case(config: Path, workload: Path) -> tuple[Record, list[Record]]:
     return found, lines
 
 
+def has_windows(config: Record) -> bool:
+    """Whether a case has windows, which only the physical manager knows."""
+    return bool(config.get("sliding_window") or config.get("hybrid_sliding_window"))
+
+
 @dataclass(slots=True)
 class Line:
     """One line of a workload on its way: its request, and who waits for its end."""
