@@ -10,6 +10,8 @@ from simkv.config.run import RunConfig
 from simkv.errors import TraceError
 from simkv.obs.recorder import Recorder, Tables
 from simkv.obs.summary import summarize
+from simkv.sched.asynchronous import AsyncScheduler
+from simkv.sim.ahead import AheadReplica
 from simkv.sim.cluster import Cluster
 from simkv.sim.replica import Replica
 from simkv.workload.load import load
@@ -61,7 +63,11 @@ def simulate(
     cost = build_cost_model(config, served)
     for index in range(config.cluster.num_replicas):
         scheduler = build_scheduler(config, served)
-        cluster.replicas.append(Replica(env, index, scheduler, cost, recorder, cluster.finish))
+        means = (cost, recorder, cluster.finish)
+        if isinstance(scheduler, AsyncScheduler):
+            cluster.replicas.append(AheadReplica(env, index, scheduler, *means))
+        else:
+            cluster.replicas.append(Replica(env, index, scheduler, *means))
     cluster.start()
     env.run(until=None if config.measure.drain else _stop_s(trace))
     for replica in cluster.replicas:
