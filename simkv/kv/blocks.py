@@ -115,6 +115,9 @@ class Blocks:
         tables = self._tables(sequence)
         hit = hit_tokens // self.block_tokens
         hits = self._lookup(tables, hit) if hit else [[] for _ in tables]
+        for group, blocks in zip(self.groups, hits, strict=True):
+            unseen = group.num_skipped(hit_tokens, self.block_tokens)
+            blocks[:unseen] = [NULL] * unseen
         kept = [[block for block in blocks if block != NULL] for blocks in hits]
         is_free = self.pool.is_free
         num_idle = sum(is_free(block) for blocks in kept for block in blocks)

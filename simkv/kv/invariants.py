@@ -10,8 +10,10 @@ from itertools import pairwise
 
 from simkv.errors import InvariantError
 from simkv.kv.accounts import Accounts
+from simkv.kv.blocks import Blocks
 from simkv.kv.contiguous import Reservations
 from simkv.kv.manager import KVManager
+from simkv.kv.pool import NULL, Pool
 from simkv.kv.prefix import Lane, PrefixCache, Run, Stretch
 from simkv.kv.sequence import Sequence
 from simkv.kv.usage import COUNTS
@@ -24,6 +26,10 @@ def check_memory(kv: KVManager, live: Iterable[Sequence]) -> None:
     check_capacity(live)
     if isinstance(kv, Reservations):
         check_reservations(kv, live)
+    elif isinstance(kv, Blocks):
+        check_holders(kv, live)
+        check_pool(kv.pool)
+        check_block_tables(kv, live)
     elif isinstance(kv, Accounts):
         check_blocks(kv, live)
         check_tails(kv, live)
@@ -202,6 +208,67 @@ def check_reservations(kv: Reservations, live: Iterable[Sequence]) -> None:
     tokens = sum(sequence.computed_tokens for sequence in live)
     if tokens != kv.usage().tokens:
         raise InvariantError(f"{tokens} tokens are live, the accounts say {kv.usage().tokens}")
+
+
+def check_holders(kv: Blocks, live: Iterable[Sequence]) -> None:
+    """Check that a block has as many references as tables hold it, and that shared ones are full.
+
+    A block that two tables hold is registered, so its content is complete and nobody writes it.
+    """
+    holders = Counter(
+        block for sequence in live for table in sequence.table for block in table.blocks
+    )
+    del holders[NULL]
+    for block in range(1, kv.num_blocks):
+        refs = kv.pool.refs(block)
+        if refs != holders[block]:
+            raise InvariantError(f"block {block} has {refs} references, {holders[block]} holders")
+        if refs > 1 and kv.pool.key(block) is None:
+            raise InvariantError(f"block {block} is shared by {refs} tables and not registered")
+
+
+def check_pool(pool: Pool) -> None:
+    """Check that the free queue is the blocks without references, and the index those with keys."""
+    queue = list(pool.free_blocks())
+    free = [block for block in range(1, pool.num_blocks) if not pool.refs(block)]
+    if sorted(queue) != free:
+        raise InvariantError(f"{len(queue)} blocks are in the free queue, {len(free)} are free")
+    num_cached = sum(pool.key(block) is not None for block in queue)
+    if num_cached != pool.num_cached_free:
+        raise InvariantError(f"{num_cached} free blocks are cached, not {pool.num_cached_free}")
+    indexed = {block: key for key, blocks in pool.copies() for block in blocks}
+    for block in range(pool.num_blocks):
+        if indexed.get(block) != pool.key(block):
+            raise InvariantError(
+                f"block {block} is {pool.key(block)}, the index has it as {indexed.get(block)}"
+            )
+
+
+def check_block_tables(kv: Blocks, live: Iterable[Sequence]) -> None:
+    """Check that tables are as long as what is computed, null where a window sees nothing only."""
+    size, total = kv.block_tokens, 0
+    for sequence in live:
+        known_tokens = sequence.computed_tokens - sequence.in_flight_tokens
+        for group, table in zip(kv.groups, sequence.table, strict=True):
+            tail = len(table.blocks) * size - sequence.computed_tokens
+            if not 0 <= tail < size:
+                raise InvariantError(f"sequence {sequence.id} leaves {tail} slots unused")
+            total += tail
+            if table.num_null > group.num_skipped(known_tokens, size):
+                raise InvariantError(
+                    f"sequence {sequence.id} has lost {table.num_null} blocks after "
+                    f"{known_tokens} tokens, some of which it still sees"
+                )
+            for place, block in enumerate(table.blocks):
+                is_registered = table.num_null <= place < table.num_registered
+                key = table.keys[place] if is_registered else None
+                if (block == NULL) != (place < table.num_null) or kv.pool.key(block) != key:
+                    raise InvariantError(
+                        f"block {block} at {place} of sequence {sequence.id} is "
+                        f"{kv.pool.key(block)}, not {key}"
+                    )
+    if total != kv.usage().tail:
+        raise InvariantError(f"tails are {total} slots, the accounts say {kv.usage().tail}")
 
 
 def _held(sequence: Sequence) -> Iterator[Run]:

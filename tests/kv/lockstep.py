@@ -1,8 +1,9 @@
-"""``Accounts`` and the block-by-block reference, driven by the same calls and compared each time.
+"""``Accounts``, ``Blocks`` and a slow reference, driven by the same calls and compared each time.
 
 Numbers pick what an operation acts on, so that Hypothesis and a plain random stream can both
-drive it. After every operation the two pools are compared as wholes: not only their counts, but
-the content of the free queue in its order and the copies of every cached block in theirs.
+drive it. After every operation the pools are compared as wholes: not only their counts, but the
+content of the free queue in its order and the copies of every cached block in theirs; ``Blocks``
+and the reference to the block id.
 """
 
 from collections import Counter
@@ -10,14 +11,16 @@ from collections import Counter
 import numpy as np
 
 from simkv.kv.accounts import Accounts
+from simkv.kv.blocks import Blocks
 from simkv.kv.invariants import check_memory, check_prefixes_closed
 from simkv.kv.prefix import Run, Stretch, stretches
 from simkv.kv.sequence import Segments, Sequence, cover
+from tests.kv.mirror import Mirror
 from tests.kv.reference import BlockPool, Name
 
 
 class Lockstep:
-    """Two pools in step, the sequences that they hold, and all content that there ever was."""
+    """Three pools in step, the sequences that they hold, and all content that there ever was."""
 
     def __init__(
         self,
@@ -32,6 +35,9 @@ class Lockstep:
         )
         self.slow = BlockPool(
             block_tokens=block_tokens, num_blocks=num_blocks, prefix_caching=prefix_caching
+        )
+        self.real = Mirror(
+            Blocks(block_tokens=block_tokens, num_blocks=num_blocks, prefix_caching=prefix_caching)
         )
         self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
@@ -72,7 +78,7 @@ class Lockstep:
         """Admit a waiting sequence with its hit and up to ``num_tokens`` to compute."""
         sequence = self.waiting[index % len(self.waiting)]
         hit = self.fast.match(sequence)
-        assert hit == self.slow.match(sequence)
+        assert hit == self.slow.match(sequence) == self.real.match(sequence)
         inside = self._begins_inside_a_run(sequence, hit)
         target = hit + 1 + num_tokens % (sequence.num_tokens - hit)
         cuts = self._num_cuts()
@@ -84,9 +90,9 @@ class Lockstep:
                 full_tokens=sequence.num_tokens if full else 0,
                 watermark_ratio=watermark_ratio,
             )
-            for kv in (self.slow, self.fast)
+            for kv in (self.slow, self.fast, self.real)
         ]
-        assert fits[0] == fits[1]
+        assert fits[0] == fits[1] == fits[2]
         if not fits[0]:
             self.seen["admission refused"] += 1
             return False
@@ -114,6 +120,7 @@ class Lockstep:
         # The scheduler does not ask below the capacity: the answer must not depend on it.
         if always_ask or target >= sequence.capacity_tokens:
             assert self.fast.grow(sequence, target) == fits
+            assert self.real.grow(sequence, target) == fits
         else:
             assert fits
         if fits:
@@ -139,7 +146,7 @@ class Lockstep:
         """End a running sequence, finished or not."""
         sequence = self.running.pop(index % len(self.running))
         idle_before = len(self.slow.free)
-        for kv in (self.slow, self.fast):
+        for kv in (self.slow, self.fast, self.real):
             kv.release(sequence)
         sequence.computed_tokens = 0
         self.seen["release of shared blocks"] += bool(len(self.slow.free) == idle_before)
@@ -163,9 +170,24 @@ class Lockstep:
         for sequence in self.running:
             assert sequence.capacity_tokens == len(slow.tables[sequence.id]) * fast.block_tokens
         check_memory(fast, self.running)
+        self._check_blocks()
         if fast.cache is not None:
             self._compare_caches()
             check_prefixes_closed(fast.cache, self.stretches)
+
+    def _check_blocks(self) -> None:
+        """Compare the physical manager with the reference, block id by block id."""
+        real, slow, pool = self.real.kv, self.slow, self.real.kv.pool
+        assert real.usage() == slow.usage()
+        assert (real.num_stored, real.num_evicted) == (slow.num_stored, slow.num_evicted)
+        assert list(pool.free_blocks()) == slow.free
+        copies = [self.real.copy(sequence) for sequence in self.running]
+        for copy in copies:
+            assert real.block_table(copy) == slow.tables[copy.id]
+            assert copy.capacity_tokens == len(slow.tables[copy.id]) * real.block_tokens
+        names = {self.blocks[key[1:]]: blocks for key, blocks in pool.copies()}
+        assert names == slow.index
+        check_memory(real, copies)
 
     def _compare_caches(self) -> None:
         assert self.fast.cache is not None
@@ -218,7 +240,7 @@ class Lockstep:
         return sum(run.before is not None for run in cache.runs()) if cache else 0
 
     def _computed(self, sequence: Sequence, target: int) -> None:
-        for kv in (self.slow, self.fast):
+        for kv in (self.slow, self.fast, self.real):
             kv.advance(target - sequence.computed_tokens)
         sequence.computed_tokens = target
 

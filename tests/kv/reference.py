@@ -114,10 +114,14 @@ class BlockPool:
                 self.num_evicted += 1
             self.refs[block] = 1
             table.append(block)
+        self.register(sequence, min(target_tokens, sequence.num_tokens))
+
+    def register(self, sequence: Sequence, num_tokens: int) -> None:
+        """Enter every full block below so many tokens (5.6, 9.4)."""
         if not self.prefix_caching:
             return
-        known = min(target_tokens, sequence.num_tokens)
-        for block, name in zip(table, self.names(sequence, known), strict=False):
+        table = self.tables[sequence.id]
+        for block, name in zip(table, self.names(sequence, num_tokens), strict=False):
             if block not in self.name_of:
                 self.name_of[block] = name
                 self.index.setdefault(name, []).append(block)
