@@ -84,8 +84,8 @@ class AsyncScheduler(Scheduler):
             if computed_before + num_tokens < request.num_tokens:
                 continue  # the chunk ends before the prompt does: nothing is sampled
             request.num_tokens += 1
-            if request.first_token_s is None:
-                request.first_token_s = result.end_s
+            if request.caught_up_s is None:
+                request.catch_up(result.end_s)
             if request.status is Status.RUNNING:
                 request.num_placeholders -= 1
                 self.kv.register(request, request.computed_tokens - request.num_placeholders)
