@@ -56,6 +56,7 @@ class Replica:
         """Queue a request; an idle replica starts once everything due now has arrived."""
         self.scheduler.add(request)
         self.outstanding_tokens += request.final_tokens
+        self.recorder.queued(self.index, request)
         self._note()
         if not self._busy:
             self._busy = True
@@ -89,7 +90,8 @@ class Replica:
         self._start(event)
 
     def _count(self, plan: StepPlan) -> None:
-        """Keep the sum of ``final - computed`` tokens over all unfinished requests."""
+        """Tell the recorder; keep the sum of ``final - computed`` tokens over the unfinished."""
+        self.recorder.planned(self.index, self.env.now, plan)
         for request in plan.preempted:
             self.outstanding_tokens += request.lost_tokens
         self.outstanding_tokens -= plan.num_tokens + plan.hit_tokens
