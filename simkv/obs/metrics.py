@@ -78,7 +78,11 @@ def overload(requests: pa.Table) -> str | None:
     waiting = np.searchsorted(arrival_s, moments, "right") - np.searchsorted(
         scheduled_s[np.isfinite(scheduled_s)], moments, "right"
     )
-    waiting = waiting - requests.filter(pc.equal(requests["status"], "rejected")).num_rows
+    never = pc.and_(
+        pc.is_in(requests["status"].cast(pa.string()), pa.array(["rejected", "aborted"])),
+        pc.and_(pc.is_valid(requests["arrival_s"]), pc.is_null(requests["first_scheduled_s"])),
+    )
+    waiting = waiting - requests.filter(never).num_rows
     second, last = waiting[16:32].mean(), waiting[48:].mean()
     if waiting[-1] <= _BACKLOG_RATIO * len(arrival_s) or last <= _GROWTH * max(second, 1.0):
         return None
@@ -120,6 +124,7 @@ def request_metrics(
         "num_finished": counts.get("finished", 0),
         "num_rejected": counts.get("rejected", 0),
         "num_unfinished": counts.get("unfinished", 0),
+        "num_aborted": counts.get("aborted", 0),
         "rejected": {item["values"]: item["counts"] for item in reasons},
         "overloaded": overload_reason is not None,
         "overload_reason": overload_reason,

@@ -83,6 +83,10 @@ class Recorder:
         self.status[row] = STATUSES.index("rejected")
         self.reason[row] = REASONS.index(reason)
 
+    def abortion(self, row: int) -> None:
+        """Note that a request's client gave up, or gave up the session before the request."""
+        self.status[row] = STATUSES.index("aborted")
+
     def queued(self, replica: int, request: Request) -> None:
         """Note that a request entered a replica's queue."""
         self._timekeepers[replica].arrive(request)

@@ -18,7 +18,8 @@ def render_summary(summary: dict[str, Any]) -> str:
     lines = [
         f"requests    {summary['num_finished']:,} finished of {summary['num_requests']:,}"
         + _counted(summary, "num_rejected", "rejected")
-        + _counted(summary, "num_unfinished", "unfinished"),
+        + _counted(summary, "num_unfinished", "unfinished")
+        + _counted(summary, "num_aborted", "given up by their clients"),
         f"time        {summary['makespan_s']:,.1f} s simulated, {summary['num_steps']:,} steps, "
         f"{_percent(summary['busy_ratio'])} busy",
         f"rates       {_number(summary['requests_per_s'])} requests/s, "

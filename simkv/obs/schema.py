@@ -10,7 +10,7 @@ from simkv.obs.parts import PARTS
 
 SCHEMA_VERSION = 2
 
-STATUSES = ("finished", "rejected", "unfinished")
+STATUSES = ("finished", "rejected", "unfinished", "aborted")
 """What can have become of a request when a run ends."""
 
 REASONS = ("", "exceeds-model-limit", "exceeds-pool")

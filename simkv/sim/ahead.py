@@ -36,13 +36,16 @@ class AheadReplica(Replica):
         cost: CostModel,
         recorder: Recorder,
         on_finish: Callable[[int, Request], None],
+        on_abort: Callable[[int, Request], None],
     ) -> None:
-        super().__init__(env, index, scheduler, cost, recorder, on_finish)
+        super().__init__(env, index, scheduler, cost, recorder, on_finish, on_abort)
         self._queued: deque[StepPlan] = deque()
 
     def _start(self, event: simpy.Event) -> None:
         """Plan ahead as far as that goes, then let the device do the step that is due."""
         scheduler, now_s = self.scheduler, self.env.now
+        if self._given_up:
+            self._abort()
         while scheduler.wants_plan or scheduler.num_open_plans:
             planned = None
             if scheduler.wants_plan:

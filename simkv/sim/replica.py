@@ -10,7 +10,7 @@ from simkv.errors import InvariantError
 from simkv.obs.recorder import Recorder
 from simkv.route.policy import ReplicaView
 from simkv.sched.plan import StepPlan, StepResult
-from simkv.sched.request import Request
+from simkv.sched.request import Request, Status
 from simkv.sched.scheduler import Scheduler
 from simkv.sim.call import Call
 
@@ -28,8 +28,8 @@ class Replica:
         Who decides and who says how long it takes.
     recorder
         Takes down steps and memory.
-    on_finish
-        Called with each request that finished, in order.
+    on_finish, on_abort
+        Called with each request that finished, or whose client gave up, in order.
     """
 
     def __init__(
@@ -40,6 +40,7 @@ class Replica:
         cost: CostModel,
         recorder: Recorder,
         on_finish: Callable[[int, Request], None],
+        on_abort: Callable[[int, Request], None],
     ) -> None:
         self.env = env
         self.index = index
@@ -47,9 +48,11 @@ class Replica:
         self.cost = cost
         self.recorder = recorder
         self.on_finish = on_finish
+        self.on_abort = on_abort
         self.outstanding_tokens = 0
         self._busy = False
         self._plan = StepPlan()
+        self._given_up: list[Request] = []
         self._note()
 
     def submit(self, request: Request) -> None:
@@ -61,6 +64,10 @@ class Replica:
         if not self._busy:
             self._busy = True
             Call(self.env, 0.0, self._start, priority=NORMAL)
+
+    def give_up(self, request: Request) -> None:
+        """Drop a request that its client gave up, before the next step is planned (rule 2.1)."""
+        self._given_up.append(request)
 
     def view(self) -> ReplicaView:
         """Return what a router may know."""
@@ -74,6 +81,8 @@ class Replica:
 
     def _start(self, event: simpy.Event) -> None:
         now_s = self.env.now
+        if self._given_up:
+            self._abort()
         plan = self.scheduler.plan(now_s)
         self._count(plan)
         if not plan.entries:
@@ -88,6 +97,14 @@ class Replica:
         for request in self.scheduler.commit(self._plan, StepResult(end_s=self.env.now)):
             self.on_finish(self.index, request)
         self._start(event)
+
+    def _abort(self) -> None:
+        for request in self._given_up:
+            if request.status not in (Status.FINISHED, Status.ABORTED):
+                self.outstanding_tokens -= request.final_tokens - request.computed_tokens
+                self.scheduler.abort(request)
+                self.on_abort(self.index, request)
+        self._given_up.clear()
 
     def _count(self, plan: StepPlan) -> None:
         """Tell the recorder; keep the sum of ``final - computed`` tokens over the unfinished."""

@@ -63,7 +63,7 @@ def simulate(
     cost = build_cost_model(config, served)
     for index in range(config.cluster.num_replicas):
         scheduler = build_scheduler(config, served)
-        means = (cost, recorder, cluster.finish)
+        means = (cost, recorder, cluster.finish, cluster.abort)
         if isinstance(scheduler, AsyncScheduler):
             cluster.replicas.append(AheadReplica(env, index, scheduler, *means))
         else:
