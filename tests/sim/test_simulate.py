@@ -254,3 +254,27 @@ def test_same_run_same_numbers():
     assert one.requests.equals(two.requests)
     assert one.memory.equals(two.memory)
     assert flatten(one.summary) == flatten(two.summary)
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_client_that_gives_up_frees_memory_before_the_next_step(ahead):
+    # Steps of 10 ms, one request at a time. The first gives up at 35 ms, while it decodes: its
+    # step goes on to 40 ms, then the second begins. The third gives up in the queue, and the
+    # fourth, which follows it, never comes.
+    trace = make_trace(
+        arrival_s=[0.0, 0.0, 0.0, math.nan],
+        prompt_tokens=[8, 8, 8, 8],
+        output_tokens=[50, 3, 3, 3],
+        after=[-1, -1, -1, 2],
+        think_s=[math.nan, math.nan, math.nan, 0.0],
+        patience_s=[0.035, math.nan, 0.02, math.nan],
+    )
+    config = run_config(max_num_seqs=1, async_scheduling=ahead)
+    tables = simulate(config, trace)
+    requests, summary = tables.requests.to_pandas(), tables.summary
+    assert requests.status.tolist() == ["aborted", "finished", "aborted", "aborted"]
+    # Planned ahead, one more step of the first request is under way when it is dropped.
+    assert requests.finish_s[1] == pytest.approx(0.08 if ahead else 0.07)
+    assert requests.first_token_s[0] == pytest.approx(0.01)
+    assert np.isnan(requests.first_scheduled_s[2])
+    assert (summary["num_aborted"], summary["num_finished"], summary["num_unfinished"]) == (3, 1, 0)
