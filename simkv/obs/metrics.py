@@ -11,6 +11,9 @@ Floats = npt.NDArray[np.float64]
 
 QUANTILES = (50, 90, 95, 99)
 
+ACCOUNTS = ("tokens", "tail", "reserved", "over_reserved", "unreachable", "cached", "free")
+"""The accounts that add up to the pool."""
+
 # An overload is a queue that grows through the time of arrivals, and that at their end holds more
 # than this share of all requests. Below so many requests there is no telling.
 _BACKLOG_RATIO = 0.05
@@ -149,12 +152,11 @@ def memory_metrics(means: dict[str, float]) -> dict[str, Any]:
     means
         Slots by account (``simkv.kv.usage``) and lengths of queues, summed over replicas.
     """
-    accounts = ("tokens", "tail", "reserved", "over_reserved", "unreachable", "cached", "free")
-    pool = sum(means[name] for name in accounts)
+    pool = sum(means[name] for name in ACCOUNTS)
     lost = means["tail"] + means["reserved"] + means["over_reserved"] + means["unreachable"]
     taken = means["tokens"] + lost
     shares = {
-        f"{name}_ratio": means[name] / pool if pool else None for name in (*accounts, "rounding")
+        f"{name}_ratio": means[name] / pool if pool else None for name in (*ACCOUNTS, "rounding")
     }
     return {
         "mean_running": means["num_running"],

@@ -83,7 +83,7 @@ def check_progress(scheduler: Scheduler, plan: StepPlan) -> None:
 def _check_request(scheduler: Scheduler, request: Request) -> None:
     """Check a request's own counts: what it knows, has computed and holds."""
     num_sampled = request.num_tokens - request.prompt_tokens
-    if not 0 <= num_sampled <= request.output_tokens:
+    if not 0 <= num_sampled <= _num_wanted(request):
         raise InvariantError(
             f"request {request.id} has {num_sampled} of {request.output_tokens} output tokens"
         )
@@ -103,8 +103,13 @@ def _check_request(scheduler: Scheduler, request: Request) -> None:
         _check_end(scheduler, request, num_sampled)
 
 
+def _num_wanted(request: Request) -> int:
+    """Return how many tokens it samples: one where no output is asked for, after its prefill."""
+    return max(request.output_tokens, 1)
+
+
 def _check_end(scheduler: Scheduler, request: Request, num_sampled: int) -> None:
-    full = num_sampled == request.output_tokens or request.num_tokens >= scheduler.max_model_len
+    full = num_sampled == _num_wanted(request) or request.num_tokens >= scheduler.max_model_len
     if not full:
         raise InvariantError(
             f"request {request.id} ended with {num_sampled} of {request.output_tokens} tokens"

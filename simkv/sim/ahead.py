@@ -14,7 +14,7 @@ from simkv.cost.model import CostModel
 from simkv.errors import InvariantError
 from simkv.obs.recorder import Recorder
 from simkv.sched.asynchronous import AsyncScheduler
-from simkv.sched.plan import StepPlan, StepResult
+from simkv.sched.plan import StepPlan
 from simkv.sched.request import Request
 from simkv.sim.call import Call
 from simkv.sim.replica import Replica
@@ -64,13 +64,13 @@ class AheadReplica(Replica):
                 self._plan = due
                 Call(self.env, step_s, self._end, priority=NORMAL)
                 return
-            scheduler.commit(due, StepResult(end_s=now_s))
+            self._commit(due)
         self._busy = False
         self._note()
 
     def _end(self, event: simpy.Event) -> None:
         self._queued.popleft()
-        for request in self.scheduler.commit(self._plan, StepResult(end_s=self.env.now)):
+        for request in self._commit(self._plan):
             # More than 0 where its last token came after a preemption had taken its memory.
             self.outstanding_tokens -= request.final_tokens - request.computed_tokens
             self.on_finish(self.index, request)

@@ -1,6 +1,6 @@
 """One replica in simulated time: its scheduler plans, the cost model says how long it takes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import simpy
 from simpy.events import NORMAL
@@ -8,6 +8,7 @@ from simpy.events import NORMAL
 from simkv.cost.model import CostModel
 from simkv.errors import InvariantError
 from simkv.obs.recorder import Recorder
+from simkv.obs.watch import Watcher
 from simkv.route.policy import ReplicaView
 from simkv.sched.plan import StepPlan, StepResult
 from simkv.sched.request import Request, Status
@@ -30,6 +31,8 @@ class Replica:
         Takes down steps and memory.
     on_finish, on_abort
         Called with each request that finished, or whose client gave up, in order.
+
+    Whoever is in ``watchers`` looks on.
     """
 
     def __init__(
@@ -49,6 +52,7 @@ class Replica:
         self.recorder = recorder
         self.on_finish = on_finish
         self.on_abort = on_abort
+        self.watchers: Sequence[Watcher] = ()
         self.outstanding_tokens = 0
         self._busy = False
         self._plan = StepPlan()
@@ -60,6 +64,8 @@ class Replica:
         self.scheduler.add(request)
         self.outstanding_tokens += request.final_tokens
         self.recorder.queued(self.index, request)
+        for watcher in self.watchers:
+            watcher.arrived(self.index, self.env.now, request)
         self._note()
         if not self._busy:
             self._busy = True
@@ -94,9 +100,15 @@ class Replica:
         Call(self.env, step_s, self._end, priority=NORMAL)
 
     def _end(self, event: simpy.Event) -> None:
-        for request in self.scheduler.commit(self._plan, StepResult(end_s=self.env.now)):
+        for request in self._commit(self._plan):
             self.on_finish(self.index, request)
         self._start(event)
+
+    def _commit(self, plan: StepPlan) -> list[Request]:
+        finished = self.scheduler.commit(plan, StepResult(end_s=self.env.now))
+        for watcher in self.watchers:
+            watcher.committed(self.index, self.env.now, finished, self.scheduler)
+        return finished
 
     def _abort(self) -> None:
         for request in self._given_up:
@@ -107,8 +119,10 @@ class Replica:
         self._given_up.clear()
 
     def _count(self, plan: StepPlan) -> None:
-        """Tell the recorder; keep the sum of ``final - computed`` tokens over the unfinished."""
+        """Tell who listens; keep the sum of ``final - computed`` tokens over the unfinished."""
         self.recorder.planned(self.index, self.env.now, plan)
+        for watcher in self.watchers:
+            watcher.planned(self.index, self.env.now, plan, self.scheduler)
         for request in plan.preempted:
             self.outstanding_tokens += request.lost_tokens
         self.outstanding_tokens -= plan.num_tokens + plan.hit_tokens

@@ -58,7 +58,7 @@ def test_laws_of_a_run(seed, block_tokens, sharing, num_replicas, slots, window,
         max_num_seqs=16,
         reserve_full_prompt=False,
     )
-    tables = simulate(config, trace)
+    tables = simulate(config, trace, check=True)
     requests, summary = tables.requests.to_pandas(), tables.summary
     # Law 3: nothing is lost.
     assert summary["num_finished"] + summary["num_rejected"] == trace.num_requests
