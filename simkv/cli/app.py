@@ -25,6 +25,7 @@ from typing import NoReturn
 from cyclopts import App, CycloptsError
 
 from simkv.cli.catalog import MODELS_EXAMPLES, PROFILES_EXAMPLES, models, profiles
+from simkv.cli.explain import EXPLAIN_EXAMPLES, explain
 from simkv.cli.output import examples
 from simkv.cli.replay import REPLAY_EXAMPLES, replay
 from simkv.cli.run import RUN_EXAMPLES, run
@@ -66,6 +67,7 @@ app = App(
     suppress_keyboard_interrupt=False,
 )
 app.command(run, help_epilogue=RUN_EXAMPLES)
+app.command(explain, help_epilogue=EXPLAIN_EXAMPLES)
 app.command(sweep, help_epilogue=SWEEP_EXAMPLES)
 app.command(pick, help_epilogue=PICK_EXAMPLES)
 app.command(trace)
