@@ -19,7 +19,7 @@ from simkv.cost import catalog
 from simkv.errors import InvariantError
 
 ROOT = Path(__file__).parents[1]
-VERBS = ["", "run", "sweep", "pick", "models", "profiles", "replay",
+VERBS = ["", "run", "explain", "sweep", "pick", "models", "profiles", "replay",
          "trace", "trace describe", "trace convert", "trace reuse"]  # fmt: skip
 SMALL = [
     "run", "--set", "workload.kind=synthetic", "--set", "workload.num_requests=20",
@@ -89,8 +89,8 @@ def test_help_and_version_load_nothing_heavy() -> None:
 @pytest.mark.parametrize(
     ("tokens", "sentence"),
     [
-        (["rn"], 'Unknown command "rn". Did you mean "run"? Available commands: run, sweep, pick, '
-         "trace, models, profiles (see simkv --help)"),
+        (["rn"], 'Unknown command "rn". Did you mean "run"? Available commands: run, explain, '
+         "sweep, pick, trace, replay, models, profiles (see simkv --help)"),
         (["run", "--sett", "a=1"], "Unknown option: --sett. Did you mean --set? (see simkv run "
          "--help)"),
         (["run", "absent.toml"], "absent.toml: no such file; check the path"),
@@ -240,6 +240,43 @@ def test_a_run_replaces_a_result_and_nothing_else(
     assert capsys.readouterr().err.count("\n") == 1
     assert call([*SMALL, "--out", str(tmp_path / "out")]) == 0
     assert call([*SMALL, "--out", str(tmp_path / "out")]) == 0
+
+
+def test_a_checked_run_leaves_steps_a_timeline_and_explanations(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, timeline = tmp_path / "out", tmp_path / "new" / "timeline.json"
+    assert call([*SMALL, "--check", "--steps", "--timeline", str(timeline), "--out", str(out)]) == 0
+    assert "P99 TTFT" in capsys.readouterr().out
+    assert (out / "steps.parquet").exists()
+    assert json.loads(timeline.read_text())["traceEvents"]
+    assert call(["explain", str(out), "--request", "3", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["request"] == 3
+    assert told["prefill_s"] > 0
+    assert call(["explain", str(out), "--request", "3"]) == 0
+    assert "where its time went" in capsys.readouterr().out
+    assert call(["explain", str(out), "--json"]) == 0
+    summary = json.loads((out / "summary.json").read_text())["summary"]
+    parts = json.loads(capsys.readouterr().out)
+    assert parts == {name: summary[name] for name in parts}
+    assert call(["explain", str(out)]) == 0
+    assert "waiting for KV blocks" in capsys.readouterr().out
+    assert call(["explain", str(out), "--request", "20"]) == 2
+    assert capsys.readouterr().err == (
+        "simkv: error: there is no request 20; this result has 0 to 19\n"
+    )
+    for tokens in (["explain", str(tmp_path)], ["explain", str(tmp_path), "--request", "1"]):
+        assert call(tokens) == 2
+        assert "so it is no result of simkv run --out" in capsys.readouterr().err
+
+
+def test_a_run_that_fails_leaves_no_timeline(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    timeline = tmp_path / "timeline.json"
+    assert call(["run", "--set", "workload.path=absent.csv", "--timeline", str(timeline)]) == 2
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_run_where_nothing_fits_exits_with_2(capsys: pytest.CaptureFixture[str]) -> None:
