@@ -11,6 +11,7 @@ from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
 
 from simkv.kv.groups import Attention, FullAttention
+from simkv.kv.ops import MemoryOps
 from simkv.kv.pool import NULL, Key, Pool
 from simkv.kv.prefix import stretches
 from simkv.kv.sequence import Sequence
@@ -70,6 +71,9 @@ class Blocks:
         self._slides = any(not isinstance(group, FullAttention) for group in self.groups)
         self._num_table_blocks = 0
         self._kept_tokens = 0
+        # Slots at the end of shared partial blocks, once for each holder but one.
+        self._tail_slots_twice = 0
+        self._ops = MemoryOps()
 
     @property
     def num_free_blocks(self) -> int:
@@ -144,10 +148,32 @@ class Blocks:
             self._slide(sequence, tables)
         target_blocks = -(-target_tokens // self.block_tokens)
         needed = sum(max(0, target_blocks - len(table.blocks)) for table in tables)
-        if needed > self.pool.num_free:
+        shared = self._shared(sequence, tables)
+        if needed + len(shared) > self.pool.num_free:
             return False
+        for table in shared:
+            self._copy(sequence, table)
         self._hand_out(sequence, tables, target_tokens)
         return True
+
+    def fork(self, parent: Sequence, child: Sequence) -> bool:
+        """Let a new sequence hold what another one holds; takes no block."""
+        for table, copy in zip(parent.table, self._tables(child), strict=True):
+            held = table.blocks[table.num_null :]
+            self.pool.share(held)
+            copy.blocks = list(table.blocks)
+            copy.num_null, copy.num_registered = table.num_null, table.num_registered
+            self._num_table_blocks += len(held)
+            self._kept_tokens += child.computed_tokens - table.num_null * self.block_tokens
+            self._tail_slots_twice += len(table.blocks) * self.block_tokens - parent.computed_tokens
+        # Both must ask before they write on in the last block.
+        parent.capacity_tokens = child.capacity_tokens = parent.computed_tokens
+        return True
+
+    def take_ops(self) -> MemoryOps:
+        """Return the copies that are to be done before the next step, and forget them."""
+        ops, self._ops = self._ops, MemoryOps()
+        return ops
 
     def register(self, sequence: Sequence, num_tokens: int) -> None:
         """Enter the full blocks below ``num_tokens`` that are not in the index yet (5.6, 9.4)."""
@@ -162,6 +188,8 @@ class Blocks:
 
     def release(self, sequence: Sequence) -> None:
         """Take everything back, group after group, the last block of each first (7.1, 10.6)."""
+        num_shared = len(self._shared(sequence, sequence.table))
+        self._tail_slots_twice -= num_shared * (-sequence.computed_tokens % self.block_tokens)
         for table in sequence.table:
             held = table.blocks[table.num_null :]
             self.pool.drop(held[::-1])
@@ -179,7 +207,7 @@ class Blocks:
         size = self.block_tokens
         num_taken = self.num_blocks - 1 - self.pool.num_free
         num_cached = self.pool.num_cached_free
-        tail = self._num_table_blocks * size - self._kept_tokens
+        tail = self._num_table_blocks * size - self._kept_tokens - self._tail_slots_twice
         return Usage(
             tokens=num_taken * size - tail,
             tail=tail,
@@ -216,6 +244,24 @@ class Blocks:
         """Return the new blocks that all of a sequence takes at most, beyond a hit (5.3, 10.5)."""
         size = self.block_tokens
         return sum(max(0, group.most_blocks(num_tokens, size) - hit) for group in self.groups)
+
+    def _shared(self, sequence: Sequence, tables: list[BlockTable]) -> list[BlockTable]:
+        """Return the tables whose last block is partly filled and held by others too."""
+        place, filled = divmod(sequence.computed_tokens, self.block_tokens)
+        if not filled:
+            return []
+        return [table for table in tables if self.pool.refs(table.blocks[place]) > 1]
+
+    def _copy(self, sequence: Sequence, table: BlockTable) -> None:
+        """Give a holder of a shared partial block one of its own."""
+        place, filled = divmod(sequence.computed_tokens, self.block_tokens)
+        before = table.blocks[place]
+        [table.blocks[place]] = self.pool.take(1)
+        self.pool.drop([before])
+        self._tail_slots_twice -= self.block_tokens - filled
+        self._ops.num_copies += 1
+        self._ops.copied_tokens += filled
+        self._ops.copies.append((before, table.blocks[place]))
 
     def _slide(self, sequence: Sequence, tables: list[BlockTable]) -> None:
         """Free what slid out of a window, from the newest such block downwards (10.2)."""

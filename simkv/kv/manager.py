@@ -2,6 +2,7 @@
 
 from typing import Protocol
 
+from simkv.kv.ops import MemoryOps
 from simkv.kv.sequence import Sequence
 from simkv.kv.usage import Usage
 
@@ -71,6 +72,18 @@ class KVManager(Protocol):
         ``admit`` and ``grow`` do so for known tokens; a step planned ahead gets to know its tokens
         later.
         """
+        ...
+
+    def fork(self, parent: Sequence, child: Sequence) -> bool:
+        """Let a new sequence hold what another one holds, between two steps.
+
+        The child has the parent's content so far, and as many computed tokens. Whoever writes to a
+        shared block first gets a copy, all but its last holder.
+        """
+        ...
+
+    def take_ops(self) -> MemoryOps:
+        """Return what is to be done before the next step, and forget it."""
         ...
 
     def release(self, sequence: Sequence) -> None:

@@ -79,6 +79,11 @@ class Pool:
                 self.num_cached_free -= self._key[block] is not None
             self._refs[block] += 1
 
+    def share(self, blocks: Iterable[int]) -> None:
+        """Refer once more to blocks that are held."""
+        for block in blocks:
+            self._refs[block] += 1
+
     def drop(self, blocks: Sequence[int]) -> None:
         """Drop one reference each, in the order given (7.1, 7.2).
 

@@ -47,6 +47,7 @@ class Lockstep:
         self.blocks: dict[tuple[int, int], Name] = {}
         self.seen = Counter[str]()
         self._num_segments = 0
+        self._copied_tokens = 0
         self._queue: dict[Run, tuple[int, int]] = {}
 
     def arrive(self, base: int, keep: int, fresh_tokens: int, output_tokens: int) -> None:
@@ -142,6 +143,30 @@ class Lockstep:
             if not self.grow(self.running.index(sequence), 0):
                 return
 
+    def fork(self, index: int, output_tokens: int, follow: bool) -> None:
+        """Let a new sequence go on from where a running one is, with other content or the same."""
+        parent = self.running[index % len(self.running)]
+        number, known = len(self.contents), parent.computed_tokens
+        self._num_segments += 1
+        total = known + output_tokens
+        kept = min(total, parent.final_tokens + 1) if follow else known
+        segments = cover(cover(parent.segments, kept, 0), total, number)
+        child = Sequence(
+            id=number,
+            segments=segments,
+            num_tokens=known,  # what the parent knows beyond that, the child samples anew
+            final_tokens=total - 1,
+            computed_tokens=known,
+        )
+        self.contents.append(child.segments)
+        self.stretches.append(stretches(child.segments, self.fast.block_tokens))
+        self._learn(child, total)
+        for kv in (self.slow, self.fast, self.real):
+            assert kv.fork(parent, child)
+        self.running.append(child)
+        self.seen["fork"] += 1
+        self.seen["fork inside a block"] += known % self.fast.block_tokens > 0
+
     def drop(self, index: int) -> None:
         """End a running sequence, finished or not."""
         sequence = self.running.pop(index % len(self.running))
@@ -168,12 +193,27 @@ class Lockstep:
             assert fast.match(sequence) == slow.match(sequence)
             assert sequence.capacity_tokens == 0
         for sequence in self.running:
-            assert sequence.capacity_tokens == len(slow.tables[sequence.id]) * fast.block_tokens
+            self._check_capacity(sequence)
+        ops, real_ops = fast.take_ops(), self.real.kv.take_ops()
+        self._copied_tokens += ops.copied_tokens
+        self.seen["copy"] += ops.num_copies
+        assert self._copied_tokens == slow.num_copied_tokens
+        assert real_ops.copied_tokens == ops.copied_tokens
+        assert len(real_ops.copies) == real_ops.num_copies == ops.num_copies
         check_memory(fast, self.running)
         self._check_blocks()
         if fast.cache is not None:
             self._compare_caches()
             check_prefixes_closed(fast.cache, self.stretches)
+
+    def _check_capacity(self, sequence: Sequence) -> None:
+        """Check that a sequence owns what it may write to unasked."""
+        table, size = self.slow.tables[sequence.id], self.fast.block_tokens
+        place, filled = divmod(sequence.computed_tokens, size)
+        if filled and self.slow.refs[table[place]] > 1:
+            assert sequence.capacity_tokens == sequence.computed_tokens
+        else:
+            assert sequence.capacity_tokens in (len(table) * size, sequence.computed_tokens)
 
     def _check_blocks(self) -> None:
         """Compare the physical manager with the reference, block id by block id."""
@@ -184,7 +224,7 @@ class Lockstep:
         copies = [self.real.copy(sequence) for sequence in self.running]
         for copy in copies:
             assert real.block_table(copy) == slow.tables[copy.id]
-            assert copy.capacity_tokens == len(slow.tables[copy.id]) * real.block_tokens
+            self._check_capacity(copy)
         names = {self.blocks[key[1:]]: blocks for key, blocks in pool.copies()}
         assert names == slow.index
         check_memory(real, copies)
@@ -266,6 +306,7 @@ def walk(
         prefix_caching=True,
         accounts=accounts,
     )
+    forks = float(rng.choice([0.0, 0.05, 0.2]))
     share, leave, twins = rng.uniform(0.3, 1), rng.uniform(0.02, 0.15), rng.uniform(0, 0.8)
     recent = int(rng.integers(1, 9))
     for _ in range(num_operations):
@@ -289,6 +330,8 @@ def walk(
             pools.drop(index)
         elif draw < 0.35 + 2 * leave:
             pools.preempt(index)
+        elif draw < 0.35 + 2 * leave + forks:
+            pools.fork(index, tokens + 1, bool(rng.random() < 0.3))
         elif draw < 0.8:
             pools.grow(index, tokens, always_ask=rng.random() < 0.5)
         else:

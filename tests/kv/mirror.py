@@ -53,6 +53,9 @@ class Mirror:
     def grow(self, sequence: Sequence, target_tokens: int) -> bool:
         return self.kv.grow(self.copy(sequence), target_tokens)
 
+    def fork(self, parent: Sequence, child: Sequence) -> bool:
+        return self.kv.fork(self.copy(parent), self.copy(child))
+
     def release(self, sequence: Sequence) -> None:
         self.kv.release(self.copy(sequence))
 
