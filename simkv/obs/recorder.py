@@ -142,7 +142,7 @@ class Recorder:
         if request.finish_s is not None:
             times["finish_s"][row] = request.finish_s
             self.status[row] = STATUSES.index("finished")
-            self._timekeepers[replica].finish(request)
+        self._timekeepers[replica].finish(request)
         self.hit_tokens[row] = request.hit_tokens
         self.num_preemptions[row] = request.num_preemptions
         self.recomputed_tokens[row] = request.recomputed_tokens
