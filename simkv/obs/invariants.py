@@ -43,9 +43,8 @@ def check_ends(requests: pa.Table) -> None:
     taken = status != "rejected"
     _demand(taken | ~_has(requests, "first_scheduled_s"), "was rejected and scheduled")
     placed = column(requests, "replica") >= 0
-    _demand(
-        placed == (taken & _has(requests, "arrival_s")), "is on no replica, or on one for naught"
-    )
+    came = taken & _has(requests, "arrival_s")
+    _demand(placed == came, "has a replica and did not come, or the reverse")
 
 
 def check_times(requests: pa.Table) -> None:
