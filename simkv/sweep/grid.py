@@ -29,7 +29,13 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from simkv.config.load import config_from_mapping, config_to_mapping, read_toml, resolve
+from simkv.config.load import (
+    anchored,
+    config_from_mapping,
+    config_to_mapping,
+    read_toml,
+    resolve,
+)
 from simkv.config.run import RunConfig
 from simkv.config.tree import leaves, overlaid
 from simkv.errors import ConfigError
@@ -141,7 +147,7 @@ def _resolved(path: Path, table: Mapping[str, Any]) -> Sweep:
         )
     _check_disjoint(points)
     seeds = _seeds(table.get("seeds", 5), int(base["seed"]))
-    arms = tuple(_arms(base, points))
+    arms = tuple(_arms(base, points, path.parent))
     says_resample = _says_resample(said, points)
     identities = Identities()
     if len(arms) * len(seeds) > _MAX_CELLS:
@@ -170,7 +176,7 @@ def _base(path: Path, base: Any) -> tuple[dict[str, Any], set[str]]:
         return config_to_mapping(resolved.config), set(resolved.origin)
     if not isinstance(base, Mapping):
         raise ConfigError(f"expected a file name or a table, got {base!r}", path="base")
-    return _checked(base), set(leaves(base))
+    return _checked(anchored(base, path.parent)), set(leaves(base))
 
 
 def _checked(mapping: Mapping[str, Any]) -> dict[str, Any]:
@@ -281,13 +287,13 @@ def _check_disjoint(axes: list[list[Point]]) -> None:
         seen += list(points[0].sets)
 
 
-def _arms(base: Mapping[str, Any], axes: list[list[Point]]) -> Iterator[Arm]:
+def _arms(base: Mapping[str, Any], axes: list[list[Point]], folder: Path) -> Iterator[Arm]:
     for index, points in enumerate(product(*axes)):
         label = " ".join(point.label for point in points)
         # All at once: the order of the axes must not decide what a change of kind drops.
         sets = {path: value for point in points for path, value in point.sets.items()}
         try:
-            config = config_from_mapping(_laid(base, _nested(sets)))
+            config = config_from_mapping(_laid(base, anchored(_nested(sets), folder)))
         except ConfigError as error:
             raise ConfigError(f"arm {label}: {error}") from error
         columns = {path: value for point in points for path, value in point.columns.items()}

@@ -116,7 +116,7 @@ def pick(
     served = _named(ENGINES, engine, "engine")
     ranking = rank(cells, wanted)
     if not ranking.ranked:
-        raise InputError(f"{out}: nothing to pick from; {' '.join(ranking.notes)}")
+        raise InputError(f"{out}: nothing to pick from; {ranking.notes[-1]}")
     configs = {arm["label"]: config_from_mapping(arm["config"]) for arm in marker["arms"]}
     folder = out / "picks"
     picks = [

@@ -180,3 +180,20 @@ def test_a_mistake_is_one_sentence_with_file_and_path(tmp_path: Path, text: str,
 def test_a_sweep_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no\.toml"):
         read_sweep(tmp_path / "no.toml")
+
+
+def test_paths_are_taken_from_the_sweep_files_folder(tmp_path, monkeypatch):
+    folder = tmp_path / "sweeps"
+    folder.mkdir()
+    for name in ("one.csv", "two.csv"):
+        (folder / name).write_text("arrival_s,prompt_tokens,output_tokens\n0,10,1\n")
+    (folder / "sweep.toml").write_text(
+        'axes.kv.block_tokens = [1, 16]\nbase.workload.path = "one.csv"\n'
+    )
+    (folder / "traces.toml").write_text('axes.workload.path = ["one.csv", "two.csv"]\n')
+    monkeypatch.chdir(tmp_path)
+    inline = read_sweep(folder / "sweep.toml")
+    varied = read_sweep(folder / "traces.toml")
+    assert {arm.config.workload.path for arm in inline.arms} == {str(folder / "one.csv")}
+    assert [Path(arm.config.workload.path).name for arm in varied.arms] == ["one.csv", "two.csv"]
+    assert all(Path(arm.config.workload.path).is_file() for arm in varied.arms)
