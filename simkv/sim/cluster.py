@@ -1,5 +1,6 @@
 """A cluster in simulated time: requests arrive, are routed, or are rejected with a reason."""
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import overload
@@ -71,6 +72,7 @@ class Cluster:
         self.replicas: list[Replica] = []
         self.num_done = 0
         self._num_routed = 0
+        self._last_arrival_s = -math.inf
         self._followers = _followers(trace)
         timed = np.isfinite(trace.arrival_s).nonzero()[0]
         order = timed[np.argsort(trace.arrival_s[timed], kind="stable")]
@@ -118,12 +120,15 @@ class Cluster:
         prompt, output = self._prompt_tokens[row], self._output_tokens[row]
         # A request that asks for no output still samples the token that ends its prefill.
         total = prompt + max(output, 1)
+        # No two requests arrive at the very same time at a server. Under priority, vLLM's choice of
+        # victims among equals (rule 3.4) relies on that: equal ones may preempt each other for ever.
+        self._last_arrival_s = max(now_s, math.nextafter(self._last_arrival_s, math.inf))
         return Request(
             id=row,
             segments=cover(self.trace.segments(row), total, row),
             num_tokens=prompt,
             final_tokens=total - 1,
-            arrival_s=now_s,
+            arrival_s=self._last_arrival_s,
             prompt_tokens=prompt,
             output_tokens=output,
             priority=self._priority[row],

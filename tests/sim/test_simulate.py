@@ -220,3 +220,18 @@ def test_same_run_same_numbers():
     assert one.requests.equals(two.requests)
     assert one.memory.equals(two.memory)
     assert flatten(one.summary) == flatten(two.summary)
+
+
+def test_equal_arrivals_of_equal_priority_do_not_preempt_each_other_for_ever():
+    # Two requests of 4 to 8 blocks, computed in chunks of two, in a pool of nine usable blocks.
+    trace = make_trace(arrival_s=[0.0, 0.0], prompt_tokens=[64, 64], output_tokens=[60, 60])
+    config = run_config(
+        num_blocks=10,
+        policy="priority",
+        reserve_full_prompt=False,
+        long_prefill_token_threshold=32,
+    )
+    tables = simulate(config, trace)
+    assert tables.summary["num_finished"] == 2
+    assert tables.requests["arrival_s"].to_pylist() == [0.0, 0.0]
+    assert tables.summary["num_steps"] < 1000
