@@ -120,8 +120,8 @@ class Cluster:
         prompt, output = self._prompt_tokens[row], self._output_tokens[row]
         # A request that asks for no output still samples the token that ends its prefill.
         total = prompt + max(output, 1)
-        # No two requests arrive at the very same time at a server. Under priority, vLLM's choice of
-        # victims among equals (rule 3.4) relies on that: equal ones may preempt each other for ever.
+        # No two requests reach a server at the very same time. Under priority, vLLM's choice of a
+        # victim (rule 3.4) relies on that: equal ones may preempt each other for ever.
         self._last_arrival_s = max(now_s, math.nextafter(self._last_arrival_s, math.inf))
         return Request(
             id=row,
