@@ -229,6 +229,13 @@ def test_a_run_prints_json_on_stdout_and_warnings_on_stderr(
     assert read_json_config(out / "config.json").sched.max_model_len == 1024
 
 
+def test_what_a_trace_says_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["run", "--set", "workload.transform.max_requests=5"]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert any("note: " in line for line in lines)
+    assert len(set(lines)) == len(lines)
+
+
 def test_a_run_replaces_a_result_and_nothing_else(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

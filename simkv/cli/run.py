@@ -65,7 +65,6 @@ def run(
     with share_shown("simulating") as progress:
         tables = simulate(resolved.config, progress=progress)
     warn(tables.notes, kind="note")
-    warn(tables.notes, kind="note")
     warn(tables.warnings)
     if out is not None:
         write_tables(tables, out, config=mapping)
