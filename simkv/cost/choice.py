@@ -23,6 +23,10 @@ class MeasuredTable:
     profile: str | None = None
     host_overhead_s: float | None = None
 
+    def __post_init__(self) -> None:
+        """Check ranges, for library callers too."""
+        _check_overhead(self.host_overhead_s)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roofline:
@@ -49,6 +53,7 @@ class Roofline:
                     f"got {getattr(self, name)}, expected a ratio above 0 and up to 1",
                     path=f"cost.{name}",
                 )
+        _check_overhead(self.host_overhead_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,3 +90,8 @@ class Linear:
 
 
 Cost = MeasuredTable | Roofline | Linear
+
+
+def _check_overhead(seconds: float | None) -> None:
+    if seconds is not None and seconds < 0:
+        raise ConfigError(f"got {seconds}, expected 0 or more", path="cost.host_overhead_s")

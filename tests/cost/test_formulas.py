@@ -6,8 +6,9 @@ import pytest
 
 from simkv.cost.build import build_cost
 from simkv.cost.catalog import find_device, find_model
-from simkv.cost.choice import Cost, Linear, Roofline
+from simkv.cost.choice import Cost, Linear, MeasuredTable, Roofline
 from simkv.cost.model import CostModel
+from simkv.errors import ConfigError
 from simkv.sched.work import StepWork
 
 
@@ -74,3 +75,9 @@ def test_roofline_reads_more_experts_with_more_tokens() -> None:
     assert times[0] < times[1] < times[2]
     # 64 tokens reach 1 - (248/256)^64 = 87 % of the experts: near the whole model's bytes.
     assert times[2] == pytest.approx(671e9 / 8 / (0.8 * 4.8e12) * 0.88, rel=0.05)
+
+
+@pytest.mark.parametrize("choice", [Roofline, MeasuredTable])
+def test_a_host_overhead_below_zero_would_turn_time_back(choice: type) -> None:
+    with pytest.raises(ConfigError, match="expected 0 or more"):
+        choice(host_overhead_s=-1.0)
