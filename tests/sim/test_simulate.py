@@ -162,6 +162,18 @@ def test_a_growing_queue_is_called_an_overload():
     assert not fast.summary["overloaded"]
 
 
+def test_an_overload_is_seen_behind_a_long_warm_up():
+    # 13 requests arrive a second and 10 are served, one at a time, for 115 s.
+    trace = make_trace(
+        arrival_s=[i / 13 for i in range(1500)],
+        prompt_tokens=[100] * 1500,
+        output_tokens=[1] * 1500,
+    )
+    for warmup_s in (0.0, 60.0, 114.0):
+        config = run_config(base_s=0.1, max_num_seqs=1, measure=Measure(warmup_s=warmup_s))
+        assert simulate(config, trace).summary["overloaded"]
+
+
 def test_round_robin_and_least_outstanding():
     # Two long requests would meet on one replica in turn; the other router keeps them apart.
     trace = make_trace(
