@@ -4,6 +4,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from simkv.config.load import read_json_config
@@ -129,6 +131,26 @@ def test_a_folder_without_a_finished_sweep(out: Path, tmp_path: Path) -> None:
         pick(out)
     (out / "cells.parquet").write_bytes(b"PAR1")
     with pytest.raises(InputError, match="not readable"):
+        pick(out)
+
+
+@pytest.mark.parametrize(
+    ("marker", "told"),
+    [
+        ({"format": "simkv-sweep"}, "'arms'"),
+        ({"format": "simkv-sweep", "arms": 3}, "not iterable"),
+        ({"format": "simkv-sweep", "objective": "waste", "arms": []}, "knows no arm block_tokens"),
+    ],
+)
+def test_a_marker_that_does_not_fit_the_cells(out: Path, marker: object, told: str) -> None:
+    (out / "sweep.json").write_text(json.dumps(marker))
+    with pytest.raises(InputError, match=told):
+        pick(out)
+
+
+def test_a_table_that_is_no_sweeps(out: Path) -> None:
+    pq.write_table(pa.table({"arm": ["a"]}), out / "cells.parquet")
+    with pytest.raises(InputError, match="not as simkv sweep writes it"):
         pick(out)
 
 
