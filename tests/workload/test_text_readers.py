@@ -3,6 +3,7 @@
 import gzip
 import itertools
 import json
+import re
 import sys
 
 import numpy as np
@@ -121,6 +122,15 @@ def test_llmservingsim_sessions_wait_for_tools(tmp_path):
             "output_toks is missing (found input_toks, arrival_time_ns), expected",
         ),
         ({"input_toks": 2, "output_toks": 0, "arrival_time_ns": "x"}, "arrival_time_ns is 'x'"),
+        ({"input_toks": 2, "output_toks": 0, "arrival_time_ns": 1e30}, "arrival_time_ns is 1e+30"),
+        (
+            {"input_toks": 10**10, "output_toks": 0, "arrival_time_ns": 1},
+            "input_toks is 10000000000, expected a whole number, 0 or more, at most 1,000,000,000",
+        ),
+        (
+            {"input_toks": 2, "output_toks": 0, "arrival_time_ns": 1, "input_tok_ids": 7},
+            "input_tok_ids is no list of whole numbers",
+        ),
     ],
 )
 def test_llmservingsim_errors(tmp_path, row, message):
@@ -287,6 +297,14 @@ def test_broken_json_names_its_line(tmp_path):
 
 
 # Tokenizers
+
+
+@pytest.mark.parametrize("value", ["1" * 5000, "[" * 100_000])
+def test_a_head_that_json_itself_refuses_is_no_crash(tmp_path, value):
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"timestamp": 0, "input_length": 5, "output_length": ' + value + "}\n")
+    with pytest.raises(TraceError, match=re.escape(str(path))):
+        read_trace(path)
 
 
 def test_a_tokenizer_is_used_and_named(tmp_path):

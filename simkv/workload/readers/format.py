@@ -92,8 +92,8 @@ def _keys(text: str) -> Iterator[str]:
                 return
             yield key
             _, end = decoder.raw_decode(rest[1:].lstrip())
-        except json.JSONDecodeError:
-            return  # the head ends inside this value
+        except (ValueError, RecursionError):
+            return  # the head ends inside this value, or no number or depth goes that far
         rest = rest[1:].lstrip()[end:].lstrip().removeprefix(",").lstrip()
 
 
