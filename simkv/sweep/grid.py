@@ -23,6 +23,7 @@ seed means the same draw for every arm: on a trace a resample of it, on a genera
 This module reads and multiplies; it runs nothing.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
@@ -147,15 +148,10 @@ def _resolved(path: Path, table: Mapping[str, Any]) -> Sweep:
         )
     _check_disjoint(points)
     seeds = _seeds(table.get("seeds", 5), int(base["seed"]))
+    _check_size(points, seeds)
     arms = tuple(_arms(base, points, path.parent))
     says_resample = _says_resample(said, points)
     identities = Identities()
-    if len(arms) * len(seeds) > _MAX_CELLS:
-        raise ConfigError(
-            f"{len(arms):,} arms and {len(seeds)} seeds make more than {_MAX_CELLS:,} cells; "
-            "split the sweep",
-            path="axes",
-        )
     return Sweep(
         file=path,
         axes=tuple(tuple(axis[0].columns) for axis in points),
@@ -273,6 +269,17 @@ def _short(path: str) -> str:
     return parts[-1] if parts else path
 
 
+def _check_size(axes: list[list[Point]], seeds: tuple[int, ...]) -> None:
+    """Refuse what nobody waits for, before it is multiplied out."""
+    num_arms = math.prod(map(len, axes))
+    if num_arms * len(seeds) > _MAX_CELLS:
+        raise ConfigError(
+            f"{num_arms:,} arms and {len(seeds):,} seeds make more than {_MAX_CELLS:,} cells; "
+            "split the sweep",
+            path="axes",
+        )
+
+
 def _check_disjoint(axes: list[list[Point]]) -> None:
     seen: list[str] = []
     for points in axes:
@@ -328,6 +335,8 @@ def _says_resample(said: set[str], axes: list[list[Point]]) -> bool:
 
 def _seeds(given: Any, first: int) -> tuple[int, ...]:
     whole = isinstance(given, int) and not isinstance(given, bool)
+    if whole and given > _MAX_CELLS:
+        raise ConfigError(f"{given:,} seeds are more than {_MAX_CELLS:,} cells", path="seeds")
     if whole and given >= 1:
         return tuple(range(first, first + given))
     if isinstance(given, list) and given:

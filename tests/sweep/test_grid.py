@@ -143,6 +143,9 @@ def test_identity_follows_what_the_result_depends_on(tmp_path: Path) -> None:
     assert sweep(tmp_path, text.replace("BLOCK", "16")).cells[0].id == changed
 
 
+MANY = ("max_num_seqs", "max_num_batched_tokens", "max_model_len", "long_prefill_token_threshold")
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
@@ -156,6 +159,11 @@ def test_identity_follows_what_the_result_depends_on(tmp_path: Path) -> None:
         ("[axis]\nkv.block_tokens = [1]", "axis: unknown key"),
         ("[base]\n", "nothing to vary"),
         ("seeds = 0\n[axes]\nkv.block_tokens = [1]", "seeds: expected a count"),
+        ("seeds = 1000000000000\n[axes]\nkv.block_tokens = [1]", "seeds: 1,000,000,000,000 seeds"),
+        (
+            "[axes]\n" + "".join(f"sched.{key} = {list(range(1, 999))}\n" for key in MANY),
+            "axes: 992,023,968,016 arms and 5 seeds make more than 100,000 cells",
+        ),
         ("seeds = [1, 1]\n[axes]\nkv.block_tokens = [1]", "seeds: a seed is given twice"),
         ("seeds = [-1]\n[axes]\nkv.block_tokens = [1]", "seeds: -1 is no seed"),
         ("objective = 'speed'\n[axes]\nkv.block_tokens = [1]", "objective: got 'speed'"),
