@@ -187,6 +187,18 @@ def test_round_robin_and_least_outstanding():
     assert least.requests["replica"].to_pylist() == [0, 1, 1, 0]
 
 
+def test_a_warm_up_that_nothing_outlasts_is_warned_about():
+    tables = simulate(run_config(measure=Measure(warmup_s=1e6)), random_trace(1, 20))
+    assert tables.summary["num_requests"] == 0
+    assert any("no request arrives after the warm-up of 1e+06 s" in w for w in tables.warnings)
+
+
+def test_arrivals_that_the_clock_cannot_tell_from_their_steps_are_refused():
+    trace = make_trace(arrival_s=[0.0, 1e13], prompt_tokens=[1, 1], output_tokens=[1, 1])
+    with pytest.raises(TraceError, match="the last request arrives at 1e\\+13 s, expected at most"):
+        simulate(run_config(), trace)
+
+
 def test_contiguous_reservations_admit_fewer():
     trace = make_trace(arrival_s=[0.0] * 8, prompt_tokens=[100] * 8, output_tokens=[29] * 8)
     tables = simulate(run_config(kv=ContiguousMax(num_slots=1100), max_model_len=512), trace)
