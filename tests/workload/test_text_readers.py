@@ -320,6 +320,27 @@ def test_a_tokenizer_is_used_and_named(tmp_path):
     assert "text was tokenised with tokenizer.json" in trace.notes
 
 
+def test_a_tokenizer_that_is_of_no_use_is_said(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("arrival_s,prompt_tokens,output_tokens\n0,1,1\n")
+    assert (
+        "tok.json was not used: csv holds no text" in read_trace(path, tokenizer="tok.json").notes
+    )
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.jsonl"])
+def test_bytes_that_are_no_text_have_their_line(tmp_path, name):
+    rows = {
+        "t.csv": [b"arrival_s,prompt_tokens,output_tokens", b"0,1,1", b"1,\xff,1"],
+        "t.jsonl": [b'{"timestamp": 0, "input_length": 1, "output_length": 1, "hash_ids": [0]}'] * 2
+        + [b'{"timestamp": "\xff"}'],
+    }[name]
+    path = tmp_path / name
+    path.write_bytes(b"\n".join(rows))
+    with pytest.raises(TraceError, match=re.escape(f"{path}:3: is no UTF-8 text")):
+        read_trace(path)
+
+
 def test_a_tokenizer_that_cannot_be_used(tmp_path, monkeypatch):
     path = written(tmp_path, [{"prompt": "abba"}])
     with pytest.raises(InputError, match="there is no such tokenizer file"):
