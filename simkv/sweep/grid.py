@@ -216,8 +216,8 @@ def _axes(table: Any) -> Iterator[list[Point]]:
         if repeated:
             raise ConfigError(f"{repeated[0]!r} is given twice", path=f"axes.{path}")
         yield [
-            Point(columns={path: text}, sets={path: value}, label=f"{_short(path)}={text}")
-            for text, value in zip(shown, values, strict=True)
+            Point(columns=columns, sets={path: value}, label=f"{_short(path)}={text}")
+            for text, value, columns in zip(shown, values, _columns(path, values), strict=True)
         ]
 
 
@@ -246,21 +246,36 @@ def _linked(table: Any) -> Iterator[list[Point]]:
 
 def _linked_point(axis: str, lists: Mapping[str, list[Any]], name: str | None, row: int) -> Point:
     sets = {path: values[row] for path, values in lists.items()}
-    columns = {path: _shown(values[row], values) for path, values in lists.items()}
+    columns = {
+        column: value
+        for path, values in lists.items()
+        for column, value in _columns(path, values)[row].items()
+    }
     if name is not None:
         return Point(columns={axis: name, **columns}, sets=sets, label=name)
-    label = " ".join(f"{_short(path)}={value}" for path, value in columns.items())
+    label = " ".join(f"{_short(path)}={_shown(sets[path], lists[path])}" for path in sets)
     return Point(columns=columns, sets=sets, label=label)
 
 
+def _columns(path: str, values: list[Any]) -> list[dict[str, Any]]:
+    """Return the columns of each value: a table has one a key, empty where it lacks the key."""
+    rows = [leaves({path: value}) for value in values]
+    names = dict.fromkeys(name for row in rows for name in row)
+    return [{name: _plain(row.get(name)) for name in names} for row in rows]
+
+
+def _plain(value: Any) -> Any:
+    return value if value is None or isinstance(value, int | float | str) else str(value)
+
+
 def _shown(value: Any, values: list[Any]) -> Any:
-    """Return what a table shows of a value: tables by their kind where that tells them apart."""
+    """Return what labels show of a value: tables by their kind where that tells them apart."""
     if not isinstance(value, Mapping):
-        return value if isinstance(value, int | float | str) else str(value)
+        return _plain(value)
     kinds = [other.get("kind") if isinstance(other, Mapping) else None for other in values]
     if kinds.count(value.get("kind")) == 1 and value.get("kind") is not None:
         return value["kind"]
-    return ", ".join(f"{key}={inner}" for key, inner in value.items())
+    return ",".join(f"{_short(key)}={inner}" for key, inner in leaves(value).items())
 
 
 def _short(path: str) -> str:

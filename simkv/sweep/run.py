@@ -154,7 +154,11 @@ def _written(
     cells = cell_table(sweep, stored)
     ranking = rank(cells, sweep.objective)
     columns = {
-        column: list(dict.fromkeys(arm.columns[column] for arm in sweep.arms))
+        column: list(
+            dict.fromkeys(
+                arm.columns[column] for arm in sweep.arms if arm.columns[column] is not None
+            )
+        )
         for axis in sweep.axes
         for column in axis
     }

@@ -101,7 +101,17 @@ def test_linked_paths_move_together(tmp_path: Path) -> None:
     assert found.arms[0].config.kv == Paged(block_tokens=32)
     assert found.arms[1].config.kv == ContiguousMax(num_slots=4096)
     assert found.arms[1].config.sched.max_num_seqs == 64
-    assert found.axes[1][0] == "layout"
+    assert found.axes[1] == (
+        "layout", "kv.block_tokens", "kv.kind", "kv.num_slots", "sched.max_num_seqs"
+    )  # fmt: skip
+    assert found.arms[1].columns == {
+        "sched.max_num_batched_tokens": 2048,
+        "layout": "reserved",
+        "kv.block_tokens": None,
+        "kv.kind": "contiguous-max",
+        "kv.num_slots": 4096,
+        "sched.max_num_seqs": 64,
+    }
 
 
 def test_what_a_change_of_kind_drops_does_not_depend_on_the_order_of_axes(tmp_path: Path) -> None:
