@@ -182,7 +182,7 @@ def _pick(
     substitute = None if objection is None else _substitute(row, ranking, configs, engine)
     path = folder / f"{number:02d}-{digest_of(config_to_mapping(config))}.json"
     flags = tuple(vllm_flags(config))
-    sentences = _sentences(row, ranking, engine, objection, substitute)
+    sentences = _sentences(row, ranking, engine, objection, config, substitute)
     return Pick(
         path=path,
         place=row.place or 0,
@@ -255,6 +255,7 @@ def _sentences(
     ranking: Ranking,
     engine: Engine,
     objection: str | None,
+    config: RunConfig,
     substitute: Substitute | None,
 ) -> list[str]:
     objective = ranking.objective
@@ -262,7 +263,7 @@ def _sentences(
     value = shown(objective, row.arm.estimate(objective))
     said = [f"{row.arm.label}: {place}, {value} {objective.title}"]
     if objection is None:
-        return [*said, f"accepted by {engine.title}"]
+        return [*said, f"accepted by {engine.title}", f"serve it{_command(config)}"]
     said.append(f"not accepted: {objection}")
     if substitute is None:
         return [*said, "no arm of this sweep is accepted by it"]
@@ -270,7 +271,18 @@ def _sentences(
     first = substitute.decisive
     rest = [cost for cost in substitute.costs if cost.objective is not first.objective]
     said += [sentence(row.arm.label, substitute.label, cost) for cost in (first, *rest)]
-    return [*said, f"serve that one with: {_serve(substitute.flags)}"]
+    return [*said, f"serve that one{_command(substitute.config)}"]
+
+
+def _command(config: RunConfig) -> str:
+    """Return the command that serves a configuration, and how many replicas it is for."""
+    cluster, command = config.cluster, _serve(vllm_flags(config))
+    if cluster.num_replicas == 1:
+        return f" with: {command}"
+    return (
+        f" on each of {cluster.num_replicas} replicas, behind a {cluster.routing.kind} router, "
+        f"with: {command}"
+    )
 
 
 def _estimate(row: Ranked, objective: Objective) -> dict[str, Any] | None:

@@ -89,6 +89,18 @@ def test_an_engine_that_takes_nothing_of_the_sweep(out: Path, tmp_path: Path) ->
     assert "no arm of this sweep is accepted" in " ".join(found.sentences)
 
 
+def test_a_pick_says_how_many_replicas_it_is_for(tmp_path: Path) -> None:
+    path = tmp_path / "sweep.toml"
+    path.write_text("seeds = 2\n[axes]\ncluster.num_replicas = [1, 3]\n")
+    run_sweep(path, tmp_path / "out", workers=1, simulate=fake.simulate, load=fake.load)
+    one, three = sorted(pick(tmp_path / "out"), key=lambda found: found.label)
+    assert one.sentences[-1].startswith("serve it with: vllm serve ")
+    assert (
+        "on each of 3 replicas, behind a round-robin router, with: vllm serve "
+        in three.sentences[-1]
+    )
+
+
 def test_picks_of_an_earlier_time_are_replaced(out: Path) -> None:
     pick(out, top=3)
     (out / "picks" / "mine.json").write_text("{}")
