@@ -38,7 +38,7 @@ def render_summary(summary: dict[str, Any]) -> str:
         values = (_number(summary[name][key]) for key in ("mean", "p50", "p90", "p99"))
         lines.append(f"{label:<24}" + "".join(f"{value:>10}" for value in values))
     memory, sharing = summary["memory"], summary["sharing"]
-    lines += ["", f"KV memory, {memory['pool_slots']:,} slots (share of time and space)"]
+    lines += ["", f"KV memory, {memory['pool_slots']:,} slots (mean over time)"]
     lines += [
         f"  {label:<26}{_percent(memory[f'{name}_ratio']):>8}"
         for name, label in _ACCOUNTS
