@@ -77,7 +77,13 @@ def test_roofline_reads_more_experts_with_more_tokens() -> None:
     assert times[2] == pytest.approx(671e9 / 8 / (0.8 * 4.8e12) * 0.88, rel=0.05)
 
 
-@pytest.mark.parametrize("choice", [Roofline, MeasuredTable])
-def test_a_host_overhead_below_zero_would_turn_time_back(choice: type) -> None:
-    with pytest.raises(ConfigError, match="expected 0 or more"):
-        choice(host_overhead_s=-1.0)
+@pytest.mark.parametrize("seconds", [-1.0, 1e300])
+@pytest.mark.parametrize(
+    ("choice", "part"),
+    [(Roofline, "host_overhead_s"), (MeasuredTable, "host_overhead_s"), (Linear, "base_s")],
+)
+def test_a_part_of_a_step_neither_turns_time_back_nor_overflows_it(
+    choice: type, part: str, seconds: float
+) -> None:
+    with pytest.raises(ConfigError, match=f"cost.{part}: got .*, expected 0 or more, at most 3600"):
+        choice(**{part: seconds})
