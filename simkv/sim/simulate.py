@@ -93,12 +93,12 @@ def _check_arrivals(trace: Trace) -> None:
             "trace with arrivals, or draw arrivals for its lengths with workload.kind=synthetic",
             file=trace.name,
         )
-    last_s = _stop_s(trace)
+    last_s = max(_stop_s(trace), float(np.nan_to_num(trace.think_s).max(initial=0.0)))
     if last_s > _LATEST_ARRIVAL_S:
         raise TraceError(
-            f"the last request arrives at {last_s:g} s, expected at most {_LATEST_ARRIVAL_S:g} s, "
-            "beyond which a step is lost in the rounding of the clock; raise the rate or shift "
-            "the arrivals towards zero",
+            f"the last request is due after {last_s:g} s, expected at most "
+            f"{_LATEST_ARRIVAL_S:g} s, beyond which a step is lost in the rounding of the clock; "
+            "raise the rate, shorten think times or shift the arrivals towards zero",
             file=trace.name,
         )
 

@@ -195,7 +195,18 @@ def test_a_warm_up_that_nothing_outlasts_is_warned_about():
 
 def test_arrivals_that_the_clock_cannot_tell_from_their_steps_are_refused():
     trace = make_trace(arrival_s=[0.0, 1e13], prompt_tokens=[1, 1], output_tokens=[1, 1])
-    with pytest.raises(TraceError, match="the last request arrives at 1e\\+13 s, expected at most"):
+    with pytest.raises(
+        TraceError, match="the last request is due after 1e\\+13 s, expected at most"
+    ):
+        simulate(run_config(), trace)
+    trace = make_trace(
+        arrival_s=[0.0, np.nan],
+        prompt_tokens=[1, 1],
+        output_tokens=[1, 1],
+        after=[-1, 0],
+        think_s=[np.nan, 1e15],
+    )
+    with pytest.raises(TraceError, match="due after 1e\\+15 s"):
         simulate(run_config(), trace)
 
 
