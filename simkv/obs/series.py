@@ -78,11 +78,11 @@ class Series:
         self._rows = self._rows[-1:]
 
     def _add_edges(self, times: Floats, integral: Floats) -> None:
+        # Edges that a later doubling would drop are not looked up first: time may leap far ahead.
+        while (_MAX_BINS + 1) * self.bin_s <= times[-1]:
+            self._edges = self._edges[::2]
+            self.bin_s *= 2
         while len(self._edges) * self.bin_s <= times[-1]:
-            if len(self._edges) > _MAX_BINS:
-                self._edges = self._edges[::2]
-                self.bin_s *= 2
-                continue
             self._edges.append(_at(len(self._edges) * self.bin_s, times, integral))
 
 

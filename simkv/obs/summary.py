@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from simkv.obs.explain import part_metrics
-from simkv.obs.metrics import memory_metrics, request_metrics
+from simkv.obs.metrics import memory_metrics, overload, request_metrics
 from simkv.obs.recorder import Recorder, Tables
 from simkv.obs.schema import SERIES
 
@@ -27,7 +27,7 @@ def summarize(
     ttft_s, tpot_s
         The objectives of goodput.
     warmup_s
-        Requests that arrive before count in nothing, nor does memory.
+        Requests that arrive before count in nothing but the judgement of overload, nor does memory.
     end_s
         When the run ended.
     """
@@ -38,7 +38,13 @@ def summarize(
     means = np.sum([series.means() for series in recorder.series], axis=0)
     num_steps, busy_s = recorder.num_steps, sum(recorder.busy_s)
     return {
-        **request_metrics(requests, ttft_s=ttft_s, tpot_s=tpot_s, span_s=span_s),
+        **request_metrics(
+            requests,
+            ttft_s=ttft_s,
+            tpot_s=tpot_s,
+            span_s=span_s,
+            overload_reason=overload(tables.requests),
+        ),
         **part_metrics(requests),
         "makespan_s": end_s,
         "num_steps": num_steps,

@@ -72,6 +72,7 @@ class Cluster:
         self.replicas: list[Replica] = []
         self.num_done = 0
         self._num_routed = 0
+        self._num_arrived = 0
         self._followers = _followers(trace)
         timed = np.isfinite(trace.arrival_s).nonzero()[0]
         order = timed[np.argsort(trace.arrival_s[timed], kind="stable")]
@@ -134,12 +135,14 @@ class Cluster:
         prompt, output = self._prompt_tokens[row], self._output_tokens[row]
         # A request that asks for no output still samples the token that ends its prefill.
         total = prompt + max(output, 1)
+        self._num_arrived += 1
         return Request(
             id=row,
             segments=cover(self.trace.segments(row), total, row),
             num_tokens=prompt,
             final_tokens=total - 1,
             arrival_s=now_s,
+            arrival_rank=self._num_arrived,
             prompt_tokens=prompt,
             output_tokens=output,
             priority=self._priority[row],

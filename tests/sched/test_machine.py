@@ -168,7 +168,15 @@ class SchedulerMachine(RuleBasedStateMachine):
         if not fits or prompt_tokens >= self.limit:
             return
         for run in self.runs:
-            run.add(prompt_tokens, output_tokens, segments=prompt, priority=priority)
+            # No two arrive at once: equals by priority may preempt each other for ever.
+            arrival_s = run.now_s - 1 + 1e-6 * len(run.requests)
+            run.add(
+                prompt_tokens,
+                output_tokens,
+                segments=prompt,
+                arrival_s=arrival_s,
+                priority=priority,
+            )
         self.contents.append(first.requests[-1].segments)
 
     @rule(num_steps=st.integers(1, 12))
@@ -212,7 +220,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         if not hasattr(self, "runs"):
             return
         work = sum(one.final_tokens + one.output_tokens for one in self.runs[0].requests)
-        for _ in range(1 + 50 * work):
+        for _ in range(1 + 50 * work):  # far above any preemption storm
             if not self.runs[0].scheduler.num_unfinished:
                 break
             self._step()
