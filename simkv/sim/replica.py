@@ -6,7 +6,7 @@ import simpy
 from simpy.events import NORMAL
 
 from simkv.cost.model import CostModel
-from simkv.errors import InputError, InvariantError
+from simkv.errors import InvariantError
 from simkv.obs.recorder import Recorder
 from simkv.obs.watch import Watcher
 from simkv.route.policy import ReplicaView
@@ -14,10 +14,6 @@ from simkv.sched.plan import StepPlan, StepResult
 from simkv.sched.request import Request, Status
 from simkv.sched.scheduler import Scheduler
 from simkv.sim.call import Call
-
-# Steps that preempt while no request gets a token between two of them. A storm has few in a row:
-# whoever is most important goes on.
-_MOST_FRUITLESS = 100_000
 
 
 class Replica:
@@ -59,7 +55,6 @@ class Replica:
         self.watchers: Sequence[Watcher] = ()
         self.outstanding_tokens = 0
         self._busy = False
-        self._num_fruitless = 0
         self._plan = StepPlan()
         self._given_up: list[Request] = []
         self._note()
@@ -130,27 +125,9 @@ class Replica:
         self.recorder.planned(self.index, self.env.now, plan)
         for watcher in self.watchers:
             watcher.planned(self.index, self.env.now, plan, self.scheduler)
-        if plan.work.num_sampled:
-            self._num_fruitless = 0
-        elif plan.preempted:
-            self._check_fruit(plan)
         for request in plan.preempted:
             self.outstanding_tokens += request.lost_tokens
         self.outstanding_tokens -= plan.num_tokens + plan.hit_tokens
-
-    def _check_fruit(self, plan: StepPlan) -> None:
-        """Raise InputError where requests take each other's memory for ever.
-
-        Under vLLM's rules that is possible among requests of equal priority and arrival only.
-        """
-        self._num_fruitless += 1
-        if self._num_fruitless > _MOST_FRUITLESS:
-            raise InputError(
-                f"requests {', '.join(str(request.id) for request in plan.preempted)} and others "
-                f"of equal priority and arrival preempt each other for ever on replica "
-                f"{self.index}, as vLLM would; give kv more blocks, take sched.policy=fcfs or "
-                "set sched.reserve_full_prompt=true"
-            )
 
     def _rest(self, plan: StepPlan, event: simpy.Event) -> None:
         """Go idle; requests that wait although nothing runs would wait for ever (law 5)."""

@@ -48,33 +48,6 @@ def test_the_most_important_is_never_preempted_while_others_run() -> None:
     assert sum(one.num_preemptions for one in run.requests) > 0
 
 
-def test_equals_may_preempt_each_other_for_ever_as_in_vllm() -> None:
-    # Among requests of equal priority and arrival the victim is the first in the batch (rule 3.4).
-    # Coming back takes both of these several steps, by the threshold, and both need the whole pool:
-    # each is preempted before it is where it was.
-    run = Driver(
-        num_blocks=5,
-        block_tokens=2,
-        policy="priority",
-        long_prefill_token_threshold=2,
-        reserve_full_prompt=False,
-        kv=Accounts(block_tokens=2, num_blocks=5, prefix_caching=False),
-    )
-    equals = [run.add(2, 6), run.add(2, 6)]
-    for _ in range(100):
-        run.step()
-    known = [one.num_tokens for one in equals]
-    states = []
-    for _ in range(4):
-        plan = run.step()
-        states.append([(one.id, new, before) for one, new, before in plan.entries])
-    for _ in range(25):
-        for state in states:  # round and round
-            assert run.entries() == state
-    assert [one.num_tokens for one in equals] == known
-    assert run.scheduler.num_unfinished == 2
-
-
 def test_a_storm_of_the_smallest_blocks_ends() -> None:
     run = Driver(num_blocks=41, block_tokens=1, reserve_full_prompt=False)
     for number in range(60):

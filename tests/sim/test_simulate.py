@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simkv.config.run import Measure
-from simkv.errors import InputError, TraceError
+from simkv.errors import TraceError
 from simkv.kv.layout import ContiguousMax, HashChain, NoSharing, Paged
 from simkv.kv.usage import COUNTS
 from simkv.obs.files import flatten
@@ -87,22 +87,6 @@ def test_a_step_planned_ahead_makes_an_arrival_wait_one_step_more():
         requests = simulate(run_config(async_scheduling=ahead), trace).requests.to_pandas()
         assert requests.first_token_s.tolist() == pytest.approx(first_token_s)
         assert requests.finish_s[0] == pytest.approx(0.04)
-
-
-@pytest.mark.parametrize("ahead", [False, True])
-def test_equals_that_preempt_each_other_for_ever_are_an_error(ahead, monkeypatch):
-    monkeypatch.setattr("simkv.sim.replica._MOST_FRUITLESS", 100)
-    trace = make_trace(arrival_s=[0.0, 0.0], prompt_tokens=[2, 2], output_tokens=[6, 6])
-    config = run_config(
-        block_tokens=2,
-        num_blocks=5,
-        policy="priority",
-        long_prefill_token_threshold=2,
-        reserve_full_prompt=False,
-        async_scheduling=ahead,
-    )
-    with pytest.raises(InputError, match=r"preempt each other for ever on replica 0"):
-        simulate(config, trace)
 
 
 def test_an_empty_plan_ahead_takes_no_time():
@@ -331,7 +315,8 @@ def test_a_client_that_gives_up_frees_memory_before_the_next_step(ahead):
     assert (summary["num_aborted"], summary["num_finished"], summary["num_unfinished"]) == (3, 1, 0)
 
 
-def test_equal_arrivals_of_equal_priority_do_not_preempt_each_other_for_ever():
+@pytest.mark.parametrize("ahead", [False, True])
+def test_equal_arrivals_of_equal_priority_do_not_preempt_each_other_for_ever(ahead):
     # Two requests of 4 to 8 blocks, computed in chunks of two, in a pool of nine usable blocks.
     trace = make_trace(arrival_s=[0.0, 0.0], prompt_tokens=[64, 64], output_tokens=[60, 60])
     config = run_config(
@@ -339,6 +324,7 @@ def test_equal_arrivals_of_equal_priority_do_not_preempt_each_other_for_ever():
         policy="priority",
         reserve_full_prompt=False,
         long_prefill_token_threshold=32,
+        async_scheduling=ahead,
     )
     tables = simulate(config, trace)
     assert tables.summary["num_finished"] == 2
