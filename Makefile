@@ -26,7 +26,7 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check pip==26.3
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-	    --constraint constraints.txt --build-constraint constraints.txt --editable '.[tokenizer]' --group dev
+	    --constraint constraints.txt --build-constraint constraints.txt --editable '.[figures,tokenizer]' --group dev
 	@touch $@
 
 .venv: $(READY) ## set up the virtual environment alone

@@ -17,6 +17,8 @@ PANELS = (
     ("output_tokens_per_s", "Throughput", "output tokens/s", 1.0),
     ("ttft_p99_s", "Time to first token, 99th percentile", "s", 1.0),
     ("tpot_mean_s", "Time per output token, mean", "ms", 1000.0),
+    ("e2e_p99_s", "End-to-end latency, 99th percentile", "s", 1.0),
+    ("goodput_requests_per_s", "Goodput: both objectives met", "requests/s", 1.0),
 )
 
 
@@ -37,7 +39,7 @@ def panel(table: pd.DataFrame, ax: Axes, metric: str, title: str, unit: str, sca
 
 def draw(table: pd.DataFrame) -> Figure:
     """Draw every panel; points are means over seeds, bands their 95 % intervals."""
-    figure, axes = plt.subplots(2, 3, figsize=(13, 7), layout="constrained")
+    figure, axes = plt.subplots(2, 4, figsize=(17, 7), layout="constrained")
     for ax, (metric, title, unit, scale) in zip(axes.flat, PANELS, strict=True):
         panel(table, ax, metric, title, unit, scale)
         ax.get_legend().remove()

@@ -101,9 +101,18 @@ def pick(
     if as_json:
         print_json([dict(found.details) for found in picks])
         return
+    told: set[Path] = set()
     for found in picks:
-        for number, sentence in enumerate(found.sentences):
-            print(sentence if number == 0 else f"  {sentence}")
+        first, *rest = found.sentences
+        print(first)
+        if found.substitute is not None and found.substitute.path in told:
+            # What it costs to take the same one instead is in picks.json for every pick.
+            rest = [rest[0], f"the best that it accepts is {found.substitute.label}, as above"]
+        elif found.substitute is not None:
+            told.add(found.substitute.path)
+            rest.append(str(found.substitute.path))
+        for sentence in rest:
+            print(f"  {sentence}")
         print(f"  {found.path}")
     for note in picks[0].details["notes"]:
         print(f"note: {note}")

@@ -160,9 +160,11 @@ def _num_blocks(config: RunConfig, served: Served, layout: Paged, num_groups: in
     """Return the blocks of a pool; one of several groups' blocks holds its share of the layers."""
     if layout.num_blocks is not None:
         return layout.num_blocks
-    # One block more than fits is vLLM's null block, which needs no memory of its own.
     num_slots = _num_slots(config, served, layout.num_slots)
-    return num_groups * num_slots // layout.block_tokens + 1
+    num_blocks = num_groups * num_slots // layout.block_tokens
+    # Slots that are asked for are all usable. Of those that the memory holds, vLLM's null block
+    # takes its share: it is the first of the blocks that fit (rule 1.1).
+    return num_blocks if layout.num_slots is None else num_blocks + 1
 
 
 def _num_slots(config: RunConfig, served: Served, num_slots: int | None) -> int:

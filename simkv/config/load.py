@@ -56,7 +56,7 @@ class Resolved:
 
 
 def load_config(
-    path: Path | None = None,
+    path: Path | str | None = None,
     *,
     sets: Sequence[str] = (),
     mapping: Mapping[str, Any] | None = None,
@@ -81,13 +81,13 @@ def load_config(
 
 
 def resolve(
-    path: Path | None = None,
+    path: Path | str | None = None,
     *,
     sets: Sequence[str] = (),
     mapping: Mapping[str, Any] | None = None,
 ) -> Resolved:
     """Return what ``load_config`` returns, and where each key came from."""
-    layers = [_file_layer(path or DEFAULT_FILE)]
+    layers = [_file_layer(Path(path) if path else DEFAULT_FILE)]
     if mapping is not None:
         layers.append(Layer(mapping=mapping, place=lambda _: "mapping"))
     layers.append(_set_layer(sets))

@@ -15,8 +15,10 @@ ACCOUNTS = ("tokens", "tail", "reserved", "over_reserved", "unreachable", "cache
 """The accounts that add up to the pool."""
 
 # An overload is a queue that grows through the time of arrivals, and that at their end holds more
-# than this share of all requests. Below so many requests there is no telling.
+# than this share of all requests; or one that holds far more, whatever its course in between.
+# Below so many requests there is no telling.
 _BACKLOG_RATIO = 0.05
+_SWAMPED_RATIO = 0.25
 _GROWTH = 1.5
 _FEWEST_REQUESTS = 50
 
@@ -70,7 +72,8 @@ def overload(requests: pa.Table) -> str | None:
 
     The number of requests that have arrived and are not scheduled yet is taken at 64 moments of
     the span of arrivals. It is an overload if its mean grows by half from the second to the last
-    quarter, and at the end of arrivals more than 5 % of all requests wait.
+    quarter, and at the end of arrivals more than 5 % of all requests wait; or if more than 25 %
+    wait then and the queue has not shrunk from the second to the last quarter.
 
     Parameters
     ----------
@@ -91,7 +94,9 @@ def overload(requests: pa.Table) -> str | None:
         scheduled_s[np.isfinite(scheduled_s)], moments, "right"
     )
     second, last = waiting[16:32].mean(), waiting[48:].mean()
-    if waiting[-1] <= _BACKLOG_RATIO * len(arrival_s) or last <= _GROWTH * max(second, 1.0):
+    backlog_ratio = waiting[-1] / len(arrival_s)
+    grows = backlog_ratio > _BACKLOG_RATIO and last > _GROWTH * max(second, 1.0)
+    if not grows and not (backlog_ratio > _SWAMPED_RATIO and last >= second):
         return None
     return (
         f"the queue grew from {second:.0f} to {waiting[-1]:.0f} waiting requests while they "

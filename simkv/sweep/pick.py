@@ -38,6 +38,8 @@ class Substitute:
 
     Parameters
     ----------
+    path
+        The file that was written.
     label, config, flags
         The arm.
     decisive
@@ -46,6 +48,7 @@ class Substitute:
         The same on the objective, hits and waste.
     """
 
+    path: Path
     label: str
     config: RunConfig
     flags: tuple[str, ...]
@@ -119,14 +122,19 @@ def pick(
     if not ranking.ranked:
         raise InputError(f"{out}: nothing to pick from; {ranking.notes[-1]}")
     folder = out / "picks"
-    picks = [
-        _pick(folder, number, row, ranking, configs, served)
-        for number, row in enumerate(ranking.ranked[:top], start=1)
-    ]
-    for old in sorted(folder.glob("[0-9][0-9]-*.json")) if folder.is_dir() else []:
+    rows = ranking.ranked[:top]
+    files = {
+        row.arm.label: folder / f"{number:02d}-{_named_by(configs[row.arm.label])}.json"
+        for number, row in enumerate(rows, start=1)
+    }
+    picks = [_pick(files, row, ranking, configs, served) for row in rows]
+    for old in sorted(folder.glob("*-*.json")) if folder.is_dir() else []:
         old.unlink()
-    for found in picks:
-        write_whole(found.path, json_bytes(config_to_mapping(found.config)))
+    chosen = {found.path: found.config for found in picks} | {
+        found.substitute.path: found.substitute.config for found in picks if found.substitute
+    }
+    for path, config in chosen.items():
+        write_whole(path, json_bytes(config_to_mapping(config)))
     told = {"format": PICK_FORMAT, "picks": [dict(found.details) for found in picks]}
     write_whole(folder / "picks.json", json_bytes(told))
     return picks
@@ -169,18 +177,20 @@ def _named(known: Mapping[str, Any], name: str, what: str) -> Any:
     return known[name]
 
 
+def _named_by(config: RunConfig) -> str:
+    return digest_of(config_to_mapping(config))
+
+
 def _pick(
-    folder: Path,
-    number: int,
+    files: Mapping[str, Path],
     row: Ranked,
     ranking: Ranking,
     configs: Mapping[str, RunConfig],
     engine: Engine,
 ) -> Pick:
-    config = configs[row.arm.label]
+    config, path = configs[row.arm.label], files[row.arm.label]
     objection = engine.objection(config)
-    substitute = None if objection is None else _substitute(row, ranking, configs, engine)
-    path = folder / f"{number:02d}-{digest_of(config_to_mapping(config))}.json"
+    substitute = None if objection is None else _substitute(files, row, ranking, configs, engine)
     flags = tuple(vllm_flags(config))
     sentences = _sentences(row, ranking, engine, objection, config, substitute)
     return Pick(
@@ -219,6 +229,7 @@ def _serve(flags: Sequence[str]) -> str:
 
 def _of_substitute(substitute: Substitute) -> dict[str, Any]:
     return {
+        "file": substitute.path.name,
         "arm": substitute.label,
         "config": config_to_mapping(substitute.config),
         "vllm": _serve(substitute.flags),
@@ -227,7 +238,11 @@ def _of_substitute(substitute: Substitute) -> dict[str, Any]:
 
 
 def _substitute(
-    row: Ranked, ranking: Ranking, configs: Mapping[str, RunConfig], engine: Engine
+    files: Mapping[str, Path],
+    row: Ranked,
+    ranking: Ranking,
+    configs: Mapping[str, RunConfig],
+    engine: Engine,
 ) -> Substitute | None:
     """Return the best arm that the engine takes, whatever else differs from the pick."""
     taken = (
@@ -236,9 +251,11 @@ def _substitute(
     other = next(taken, None)
     if other is None:
         return None
-    config = configs[other.arm.label]
+    label, config = other.arm.label, configs[other.arm.label]
     return Substitute(
-        label=other.arm.label,
+        # One that is a pick itself has its file already.
+        path=files.get(label, files[row.arm.label].with_name(f"accepted-{_named_by(config)}.json")),
+        label=label,
         config=config,
         flags=tuple(vllm_flags(config)),
         decisive=decisive(row.arm, other.arm, ranking.objective, ranking.by_memory),

@@ -144,7 +144,11 @@ def rank(cells: pa.Table, objective: Objective) -> Ranking:
     blocks = _block_columns(said, arms)
     is_blind = objective.needs_step_time and not said.step_time_knows_block_tokens
     by_memory = blocks if is_blind else frozenset()
-    groups = _by_memory(ready, objective, by_memory) if by_memory else _groups(ready, objective)
+    groups = (
+        _by_memory(ready, objective, by_memory)
+        if by_memory
+        else [_by_hits_and_waste(group) for group in _groups(ready, objective)]
+    )
     rows = [
         Ranked(
             arm=arm,
@@ -307,6 +311,11 @@ def _memory_groups(arms: Sequence[Arm]) -> list[list[Arm]]:
     return groups
 
 
+def _by_hits_and_waste(tied: Sequence[Arm]) -> list[Arm]:
+    """Order arms that share a place: those first that hit more and waste less."""
+    return [arm for group in _memory_groups(tied) for arm in group]
+
+
 def _places(groups: Sequence[Sequence[Arm]]) -> list[tuple[int, Sequence[Arm]]]:
     """Give groups their places as in sport: after two firsts comes a third."""
     places, place = [], 1
@@ -324,10 +333,19 @@ def _draw_notes(num_seeds: int) -> list[str]:
     ]
 
 
+def _workload(arm: Arm) -> tuple[tuple[str, Any], ...]:
+    return tuple(item for item in arm.columns.items() if item[0].startswith("workload."))
+
+
 def _notes(
     rows: Sequence[Ranked], objective: Objective, said: About, blocks: frozenset[str]
 ) -> list[str]:
     notes = []
+    if len({_workload(row.arm) for row in rows}) > 1:
+        notes.append(
+            "The arms serve different workloads: only those that serve the same one are choices, "
+            "and only they see the same draws."
+        )
     if BLOCK_AXIS in said.columns and not said.step_time_knows_block_tokens:
         notes.append(
             "No profile here varies the block size, so step time does not depend on it: block "

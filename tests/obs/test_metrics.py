@@ -70,6 +70,8 @@ def test_an_overload_is_a_queue_that_grows_to_the_end():
     assert overload(queue([20.0] * 200)) is None  # long, but it does not grow
     assert overload(queue([60.0 if 80 < i < 120 else 0.0 for i in range(200)])) is None  # a burst
     assert overload(queue([i * 0.5 for i in range(20)])) is None  # too few to tell
+    swamped = [60.0] * 200  # from the first quarter on as many wait as at the end: a third of all
+    assert overload(queue(swamped)) is not None
 
 
 def test_rejected_requests_are_no_queue():

@@ -66,6 +66,11 @@ def test_an_engine_that_does_not_take_a_pick_gets_the_best_that_it_takes(out: Pa
     assert hits.comparison.difference.mean == pytest.approx(0.015)
     assert third.objection is None
     assert third.substitute is None
+    assert first.substitute.path == third.path  # it is a pick itself
+    (alone,) = pick(out, top=1, engine="vllm")
+    assert alone.substitute is not None
+    assert alone.substitute.path.name.startswith("accepted-")
+    assert read_json_config(alone.substitute.path) == third.config
     file = first.details
     assert not file["engine"]["accepted"]
     assert {cost["column"] for cost in file["substitute"]["costs"]} == {
@@ -106,8 +111,7 @@ def test_picks_of_an_earlier_time_are_replaced(out: Path) -> None:
     (out / "picks" / "mine.json").write_text("{}")
     pick(out, top=1, objective="waste")
     names = sorted(file.name for file in (out / "picks").iterdir())
-    assert names[1:] == ["mine.json", "picks.json"]
-    assert len(names) == 3
+    assert [name.split("-")[0] for name in names] == ["01", "accepted", "mine.json", "picks.json"]
 
 
 def test_a_pick_is_read_without_pydantic(out: Path) -> None:

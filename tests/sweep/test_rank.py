@@ -321,3 +321,25 @@ def test_metrics_get_flat_names_with_the_unit_last() -> None:
 def test_an_objective_says_what_is_too_small() -> None:
     assert GOODPUT.threshold(-200) == pytest.approx(0.2)
     assert replace(WASTE, absolute_threshold=0.5).threshold(1.0) == 0.5
+
+
+def test_arms_that_share_a_place_stand_in_the_order_of_hits_and_waste() -> None:
+    equal: dict[str, Any] = {"goodput_requests_per_s": DRAW, "hit_ratio": 0.0}
+    cells = table(
+        {
+            "wasteful": equal | {"memory_waste_ratio": 0.09},
+            "thrifty": equal | {"memory_waste_ratio": 0.01},
+        }
+    )
+    found = rank(cells, GOODPUT)
+    assert [(row.place, row.arm.label) for row in found.rows] == [(1, "thrifty"), (1, "wasteful")]
+
+
+def test_arms_of_different_workloads_are_said_to_be_no_choice() -> None:
+    values = {"goodput_requests_per_s": DRAW}
+    cells = table({"a": values | {"workload.path": "a"}, "b": values | {"workload.path": "b"}},
+                  axes=[("axis", "workload.path")])  # fmt: skip
+    assert any("different workloads" in note for note in rank(cells, GOODPUT).notes)
+    assert not any(
+        "different workloads" in note for note in rank(table({"a": values}), GOODPUT).notes
+    )
