@@ -5,6 +5,10 @@ and the LM head at its sampled rows; or the host's own time, if that is longer. 
 and their interpolation are done with in the constructor. A lookup is linear between knots and
 uses only operations that IEEE 754 fixes to the last bit (``math.frexp``, + - * / and
 comparisons), so the same lookups over arrays give the same bits.
+
+Contexts are whole tokens, the mean of a ragged batch rounded to one. So where every sequence of a
+batch decodes, the next step is the next entry of a row of step times: rows are filled as they are
+needed, a stretch of contexts at a time.
 """
 
 import math
@@ -31,6 +35,11 @@ _MIXED_STEPS = 2
 # Cached tokens start at zero and knots at a power of two: they are looked up with this added.
 _SHIFT = 64
 _MIXED_SHIFT = 16
+
+# Contexts whose decode steps are priced together, the first time that one of them is met.
+_STRETCH = 512
+
+_RATIO_UNITS = 100_000
 
 
 class TableCost:
@@ -64,7 +73,7 @@ class TableCost:
         self._host_s = profile.host_overhead_s if host_overhead_s is None else host_overhead_s
         self._floor_s = profile.host_floor_s
         self._floor_sequence_s = profile.host_floor_sequence_s
-        self._ragged_ratio = profile.ragged_ratio
+        self._ragged_units = round(_RATIO_UNITS * profile.ragged_ratio)
 
         tokens = np.arange(1.0, max_num_batched_tokens + 1)
         layers = dense.layers_us(
@@ -80,6 +89,7 @@ class TableCost:
         self._gaps = [*attention.gaps, *dense.gaps(profile, model)]
         self._fused = attention.fused
         self._max_seqs = max_num_seqs
+        self._decode_rows: list[dict[int, list[float]]] = [{} for _ in range(max_num_seqs + 1)]
         self._launch_s = float(_seconds(np.float64(model.num_layers * attention.launch_us)))
         self._context_limits = attention.decode_context_limits(max_num_seqs)
         self._chunk_limit, self._cached_limit = attention.prefill_limits()
@@ -88,12 +98,13 @@ class TableCost:
     def step_time_s(self, work: StepWork) -> float:
         """Return the time of a step, the longer of the device's and the host's."""
         num_decodes, prefills = work.num_decodes, work.prefills
-        tokens, context, device_s = num_decodes, 0.0, 0.0
+        tokens, context, device_s = num_decodes, 0, 0.0
         if num_decodes:
-            mean = work.decode_context_tokens / num_decodes
-            context = mean + self._ragged_ratio * (work.max_decode_context_tokens - mean)
+            context = self._context_tokens(work)
             if num_decodes > self._max_seqs or context > self._context_limits[num_decodes]:
                 self._note_decode(num_decodes, context)
+            elif not prefills and num_decodes == work.num_sampled <= self._token_limit:
+                return self._stretch(num_decodes, context // _STRETCH)[context % _STRETCH]
         if prefills:
             for new, cached in prefills:
                 tokens += new
@@ -111,11 +122,59 @@ class TableCost:
         floor_s = self._floor_s + self._floor_sequence_s * (num_decodes + len(prefills))
         return (device_s if device_s > floor_s else floor_s) + self._host_s
 
+    def step_times_s(self, work: StepWork, num_steps: int) -> list[float]:
+        """Return the times of steps on end in which every sequence decodes."""
+        batch, context = work.num_decodes, self._context_tokens(work)
+        if batch > self._max_seqs:
+            return [self._decode_step_s(batch, context + step) for step in range(num_steps)]
+        at = context % _STRETCH
+        times_s = self._stretch(batch, context // _STRETCH)[at : at + num_steps]
+        while len(times_s) < num_steps:
+            at = context + len(times_s)
+            times_s += self._stretch(batch, at // _STRETCH)[: num_steps - len(times_s)]
+        return times_s
+
+    def note(self, work: StepWork, num_steps: int) -> None:
+        """Count what of so many decode steps is outside the measured range."""
+        batch = work.num_decodes
+        limit = self._context_limits[batch] if batch <= self._max_seqs else 0.0
+        if self._context_tokens(work) + num_steps > limit or batch > self._token_limit:
+            for step in range(num_steps):
+                self.step_time_s(work.later(step))
+
     def warnings(self) -> list[str]:
         """Return what of the model was not measured, then what was asked out of range."""
         return [f"profile {self._name}: {line}" for line in self._gaps + self._outside.sentences()]
 
-    def _decodes_s(self, batch: int, context: float) -> float:
+    def _context_tokens(self, work: StepWork) -> int:
+        """Return the context at which a decode batch is priced; a step later it is one more."""
+        total, longest = work.decode_context_tokens, work.max_decode_context_tokens
+        batch, units = work.num_decodes, self._ragged_units
+        sum_units = total * (_RATIO_UNITS - units) + longest * batch * units
+        return (2 * sum_units + _RATIO_UNITS * batch) // (2 * _RATIO_UNITS * batch)
+
+    def _decode_step_s(self, batch: int, context: int) -> float:
+        """Return the time of a step of decodes only."""
+        device_s = self._decodes_s(batch, context)
+        device_s += _listed(self._dense_s, batch) + _listed(self._head_s, batch)
+        floor_s = self._floor_s + self._floor_sequence_s * batch
+        return (device_s if device_s > floor_s else floor_s) + self._host_s
+
+    def _stretch(self, batch: int, number: int) -> list[float]:
+        """Return ``_decode_step_s`` for a stretch of contexts."""
+        row = self._decode_rows[batch]
+        if number not in row:
+            contexts = np.arange(number * _STRETCH, (number + 1) * _STRETCH, dtype=np.float64)
+            piece, share = self._context.locate_all(np.maximum(contexts, 1.0))
+            table = np.asarray(self._decode_s[batch])
+            low = table[piece]
+            attention_s = low + share * (table[piece + 1] - low)
+            device_s = attention_s + (self._dense_s[batch] + self._head_s[batch])
+            floor_s = self._floor_s + self._floor_sequence_s * batch
+            row[number] = (np.maximum(device_s, floor_s) + self._host_s).tolist()
+        return row[number]
+
+    def _decodes_s(self, batch: int, context: int) -> float:
         """Return the attention time of all layers for a decode batch."""
         piece, share = self._context.locate(context)
         if batch > self._max_seqs:
@@ -152,7 +211,7 @@ class TableCost:
         k, z = self._cached.locate(cached + _SHIFT)
         return bilinear(self._prefill_s[0], j, y, k, z)
 
-    def _mixed_s(self, prefills: list[tuple[int, int]], batch: int, context: float) -> float:
+    def _mixed_s(self, prefills: list[tuple[int, int]], batch: int, context: int) -> float:
         """Return the attention time of all layers for one call over chunks and decodes.
 
         Measured with one chunk: the one with the most work is looked up together with the
@@ -208,7 +267,7 @@ class TableCost:
         )
         self._together_s: list[list[Plane]] = _seconds(num_layers * together).tolist()
 
-    def _note_decode(self, batch: int, context: float) -> None:
+    def _note_decode(self, batch: int, context: int) -> None:
         if batch > self._max_seqs:
             self._outside.note("sequences of a decode batch", batch, self._max_seqs)
             return
