@@ -65,13 +65,7 @@ class Scheduler:
         """
         if self._open is not None:
             raise InvariantError("the plan before this one has not been committed")
-        plan = StepPlan()
-        self._budget = self.policy.max_num_batched_tokens
-        self._threshold = self._long_prefill_threshold()
-        self._plan_running(plan)
-        if self.waiting and not plan.preempted:
-            self._plan_waiting(plan, now_s)
-        self._start(plan)
+        plan = self._decide(now_s)
         self._open = plan if plan.entries else None
         return plan
 
@@ -97,6 +91,16 @@ class Scheduler:
                 request.finish_s = result.end_s
                 finished.append(request)
         return finished
+
+    def _decide(self, now_s: float) -> StepPlan:
+        plan = StepPlan()
+        self._budget = self.policy.max_num_batched_tokens
+        self._threshold = self._long_prefill_threshold()
+        self._plan_running(plan)
+        if self.waiting and not plan.preempted:
+            self._plan_waiting(plan, now_s)
+        self._start(plan)
+        return plan
 
     def _long_prefill_threshold(self) -> int:
         """Return the most tokens of one prompt in this step, 0 for no such limit (rule 2.2)."""
