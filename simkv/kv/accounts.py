@@ -6,6 +6,7 @@ are always at its head, so a number stands for them.
 """
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from simkv.kv.prefix import Holding, PrefixCache, Stretch, stretches
 from simkv.kv.sequence import Sequence
@@ -35,6 +36,8 @@ class Accounts:
     prefix_caching
         Whether full blocks are kept and shared by content.
     """
+
+    grows = True
 
     def __init__(self, *, block_tokens: int, num_blocks: int, prefix_caching: bool) -> None:
         self.block_tokens = block_tokens
@@ -108,6 +111,29 @@ class Accounts:
         self._hand_out(sequence, table, target_tokens)
         return True
 
+    def lend(self, num_blocks: int) -> None:
+        """Hand out blocks to sequences that grow together; ``settle`` writes them down later."""
+        self._take(num_blocks)
+
+    def settle(self, sequence: Sequence) -> None:
+        """Bring the table of a sequence that grew with others up to its computed tokens."""
+        table: _Table = sequence.table
+        table.num_blocks = self._blocks_for(sequence.computed_tokens)
+        sequence.capacity_tokens = table.num_blocks * self.block_tokens
+        if self._cache:
+            self._register(self._cache, table, sequence.computed_tokens // self.block_tokens)
+
+    def open_segments(self, sequence: Sequence) -> list[int]:
+        """Return the segments whose blocks it may still register and others can name."""
+        if self._cache is None:
+            return []
+        table: _Table = sequence.table
+        return [
+            segment
+            for segment, _, end in table.content[table.stretch :]
+            if segment >= 0 and end > table.num_registered
+        ]
+
     def release(self, sequence: Sequence) -> None:
         """Take everything back: blocks without a hash to the head of the queue (7.1, 7.2)."""
         table: _Table = sequence.table
@@ -123,19 +149,31 @@ class Accounts:
         """Note that the sequences that hold memory compute so many more tokens, all together."""
         self._computed_tokens += num_tokens
 
-    def usage(self) -> Usage:
-        """Return what the slots are doing now."""
+    def counters(self) -> tuple[int, ...]:
+        """Return blank, cached and held blocks (shared ones once a holder) and live tokens."""
+        num_idle = self._cache.num_idle_blocks if self._cache else 0
+        return (self._num_blank, num_idle, self._num_table_blocks, self._computed_tokens)
+
+    def usage_at(self, counters: Any, more_tokens: Any = 0, more_blocks: Any = 0) -> Usage:
+        """Return what the slots do after sequences have grown from ``counters`` on."""
+        blank, idle, table_blocks, computed = counters
         size = self.block_tokens
-        num_taken = self.num_blocks - 1 - self.num_free_blocks
-        tail = self._num_table_blocks * size - self._computed_tokens
+        num_blank = (blank > more_blocks) * (blank - more_blocks)
+        num_free = blank + idle - more_blocks
+        num_taken = self.num_blocks - 1 - num_free
+        tail = (table_blocks + more_blocks) * size - computed - more_tokens
         return Usage(
             tokens=num_taken * size - tail,
             tail=tail,
-            cached=(self.num_free_blocks - self._num_blank) * size,
-            free=self._num_blank * size,
-            logical_tokens=self._computed_tokens,
-            blocks_saved=self._num_table_blocks - num_taken,
+            cached=(num_free - num_blank) * size,
+            free=num_blank * size,
+            logical_tokens=computed + more_tokens,
+            blocks_saved=table_blocks + more_blocks - num_taken,
         )
+
+    def usage(self) -> Usage:
+        """Return what the slots are doing now."""
+        return self.usage_at(self.counters())
 
     def _blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_tokens)
@@ -151,17 +189,21 @@ class Accounts:
         """Fill a table up to ``target_tokens``; evictions happen here and nowhere else (5.5)."""
         num_new = self._blocks_for(target_tokens) - table.num_blocks
         if num_new > 0:
-            num_evicted = max(0, num_new - self._num_blank)
-            self._num_blank -= num_new - num_evicted
-            if self._cache and num_evicted:
-                self._cache.evict(num_evicted)
+            self._take(num_new)
             table.num_blocks += num_new
-            self._num_table_blocks += num_new
         sequence.capacity_tokens = table.num_blocks * self.block_tokens
         if self._cache:
             self._register(
                 self._cache, table, min(target_tokens, sequence.num_tokens) // self.block_tokens
             )
+
+    def _take(self, num_blocks: int) -> None:
+        """Take blocks from the head of the free queue: those without a hash come first."""
+        num_evicted = max(0, num_blocks - self._num_blank)
+        self._num_blank -= num_blocks - num_evicted
+        if self._cache and num_evicted:
+            self._cache.evict(num_evicted)
+        self._num_table_blocks += num_blocks
 
     def _register(self, cache: PrefixCache, table: _Table, num_full: int) -> None:
         """Enter the blocks of a table up to ``num_full`` that have no hash yet (5.6)."""

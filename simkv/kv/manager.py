@@ -1,6 +1,6 @@
 """What the scheduler asks of KV memory, whatever its layout."""
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from simkv.kv.sequence import Sequence
 from simkv.kv.usage import Usage
@@ -73,6 +73,44 @@ class KVManager(Protocol):
         """Note that the sequences that hold memory compute so many more tokens, all together."""
         ...
 
+    def counters(self) -> tuple[int, ...]:
+        """Return the numbers that ``usage_at`` needs to say what the slots are doing now."""
+        ...
+
+    def usage_at(self, counters: Any, more_tokens: Any = 0, more_blocks: Any = 0) -> Usage:
+        """Return what the slots do at ``counters``, or after sequences have grown since then.
+
+        Parameters
+        ----------
+        counters
+            What ``counters`` returned, or arrays of each of its numbers.
+        more_tokens, more_blocks
+            Tokens computed and blocks handed out since, as numbers or arrays. Nothing else may
+            have happened meanwhile.
+        """
+        ...
+
     def usage(self) -> Usage:
         """Return what the slots are doing now."""
+        ...
+
+
+class Lender(KVManager, Protocol):
+    """A manager whose sequences may grow together, with their own records brought up later.
+
+    ``grows`` says whether a sequence that decodes takes blocks on the way.
+    """
+
+    grows: bool
+
+    def lend(self, num_blocks: int) -> None:
+        """Hand out blocks to sequences that grow together; they must be free."""
+        ...
+
+    def settle(self, sequence: Sequence) -> None:
+        """Write down what a sequence that grew with others holds now."""
+        ...
+
+    def open_segments(self, sequence: Sequence) -> list[int]:
+        """Return the segments whose blocks it may still register and others can name."""
         ...
