@@ -19,7 +19,7 @@ from simkv.cost import catalog
 from simkv.errors import InvariantError
 
 ROOT = Path(__file__).parents[1]
-VERBS = ["", "run", "sweep", "pick", "models", "profiles",
+VERBS = ["", "run", "explain", "sweep", "pick", "models", "profiles", "replay",
          "trace", "trace describe", "trace convert", "trace reuse"]  # fmt: skip
 SMALL = [
     "run", "--set", "workload.kind=synthetic", "--set", "workload.num_requests=20",
@@ -89,8 +89,8 @@ def test_help_and_version_load_nothing_heavy() -> None:
 @pytest.mark.parametrize(
     ("tokens", "sentence"),
     [
-        (["rn"], 'Unknown command "rn". Did you mean "run"? Available commands: run, sweep, pick, '
-         "trace, models, profiles (see simkv --help)"),
+        (["rn"], 'Unknown command "rn". Did you mean "run"? Available commands: run, explain, '
+         "sweep, pick, trace, replay, models, profiles (see simkv --help)"),
         (["run", "--sett", "a=1"], "Unknown option: --sett. Did you mean --set? (see simkv run "
          "--help)"),
         (["run", "absent.toml"], "absent.toml: no such file; check the path"),
@@ -242,6 +242,43 @@ def test_a_run_replaces_a_result_and_nothing_else(
     assert call([*SMALL, "--out", str(tmp_path / "out")]) == 0
 
 
+def test_a_checked_run_leaves_steps_a_timeline_and_explanations(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, timeline = tmp_path / "out", tmp_path / "new" / "timeline.json"
+    assert call([*SMALL, "--check", "--steps", "--timeline", str(timeline), "--out", str(out)]) == 0
+    assert "P99 TTFT" in capsys.readouterr().out
+    assert (out / "steps.parquet").exists()
+    assert json.loads(timeline.read_text())["traceEvents"]
+    assert call(["explain", str(out), "--request", "3", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["request"] == 3
+    assert told["prefill_s"] > 0
+    assert call(["explain", str(out), "--request", "3"]) == 0
+    assert "where its time went" in capsys.readouterr().out
+    assert call(["explain", str(out), "--json"]) == 0
+    summary = json.loads((out / "summary.json").read_text())["summary"]
+    parts = json.loads(capsys.readouterr().out)
+    assert parts == {name: summary[name] for name in parts}
+    assert call(["explain", str(out)]) == 0
+    assert "waiting for KV blocks" in capsys.readouterr().out
+    assert call(["explain", str(out), "--request", "20"]) == 2
+    assert capsys.readouterr().err == (
+        "simkv: error: there is no request 20; this result has 0 to 19\n"
+    )
+    for tokens in (["explain", str(tmp_path)], ["explain", str(tmp_path), "--request", "1"]):
+        assert call(tokens) == 2
+        assert "so it is no result of simkv run --out" in capsys.readouterr().err
+
+
+def test_a_run_that_fails_leaves_no_timeline(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    timeline = tmp_path / "timeline.json"
+    assert call(["run", "--set", "workload.path=absent.csv", "--timeline", str(timeline)]) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_run_where_nothing_fits_exits_with_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert call([*SMALL, "--set", "kv.num_blocks=2"]) == 2
     assert "none of 20 requests could run (" in capsys.readouterr().err
@@ -318,3 +355,27 @@ def test_an_interrupted_sweep_says_that_it_goes_on(
     assert capsys.readouterr().err == (
         "simkv: interrupted: finished cells are kept; the same command goes on from there\n"
     )
+
+
+def test_replay_writes_steps_and_leaves_no_half_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, workload, out = tmp_path / "c.json", tmp_path / "w.jsonl", tmp_path / "steps.jsonl"
+    config.write_text('{"sliding_window": 32}')
+    line = {"id": "a", "arrival_step": 3, "segments": [[1, 20]], "output_len": 2, "output_start": 9}
+    workload.write_text(json.dumps(line) + "\n")
+    tokens = ["replay", str(config), str(workload), "--out", str(out)]
+    assert call(tokens) == 0
+    shown = capsys.readouterr()
+    assert shown.out == f"2 steps in {out}\n"
+    assert "accounts know no windows" in shown.err
+    steps = [json.loads(text) for text in out.read_text().splitlines()]
+    assert [(step["step"], step["sched"], step["fin"]) for step in steps] == [
+        (3, [["a", 20, 0]], []),
+        (4, [["a", 1, 20]], ["a"]),
+    ]
+    out.unlink()
+    config.write_text('{"num_gpu_blocks": 2}')
+    assert call([*tokens, "--manager", "blocks"]) == 2
+    assert "request a can never run" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["c.json", "w.jsonl"]

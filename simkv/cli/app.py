@@ -25,7 +25,9 @@ from typing import NoReturn
 from cyclopts import App, CycloptsError
 
 from simkv.cli.catalog import MODELS_EXAMPLES, PROFILES_EXAMPLES, models, profiles
+from simkv.cli.explain import EXPLAIN_EXAMPLES, explain
 from simkv.cli.output import examples
+from simkv.cli.replay import REPLAY_EXAMPLES, replay
 from simkv.cli.run import RUN_EXAMPLES, run
 from simkv.cli.sweep import PICK_EXAMPLES, SWEEP_EXAMPLES, pick, sweep
 from simkv.cli.trace import trace
@@ -65,9 +67,11 @@ app = App(
     suppress_keyboard_interrupt=False,
 )
 app.command(run, help_epilogue=RUN_EXAMPLES)
+app.command(explain, help_epilogue=EXPLAIN_EXAMPLES)
 app.command(sweep, help_epilogue=SWEEP_EXAMPLES)
 app.command(pick, help_epilogue=PICK_EXAMPLES)
 app.command(trace)
+app.command(replay, help_epilogue=REPLAY_EXAMPLES)
 app.command(models, help_epilogue=MODELS_EXAMPLES)
 app.command(profiles, help_epilogue=PROFILES_EXAMPLES)
 

@@ -2,18 +2,25 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from simkv.cli.output import Json, Sets, examples, print_json, share_shown, warn
 from simkv.errors import InputError
 
+Flag = Annotated[bool, Parameter(negative="", show_default=False)]
+
+if TYPE_CHECKING:
+    from simkv.config.run import RunConfig
+    from simkv.obs.recorder import Tables
+
 RUN_EXAMPLES = examples(
     "simkv run",
     "simkv run --set kv.block_tokens=32 --set cluster.num_replicas=4",
     "simkv run my.toml --out results/mine --strict",
     "simkv run --set cost.kind=roofline --print-config > my.toml",
+    "simkv run my.toml --check --steps --timeline run.json --out results/mine",
 )
 
 
@@ -24,8 +31,11 @@ def run(
     sets: Sets = (),
     out: Path | None = None,
     as_json: Json = False,
-    print_config: Annotated[bool, Parameter(negative="", show_default=False)] = False,
-    strict: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    print_config: Flag = False,
+    strict: Flag = False,
+    check: Flag = False,
+    steps: Flag = False,
+    timeline: Path | None = None,
 ) -> None:
     """Simulate one configuration and print what came out.
 
@@ -43,10 +53,16 @@ def run(
         Print every key with its value, unit, origin and meaning, as TOML, and simulate nothing.
     strict
         Exit with code 2 if any request was rejected.
+    check
+        Check every law at every step; several times slower, and a broken law is a bug.
+    steps
+        Record a table of steps, for --out; the same as --set measure.steps=true.
+    timeline
+        Write a timeline into this file, to open in ui.perfetto.dev.
     """
     from simkv.config.load import config_to_mapping, resolve
 
-    resolved = resolve(config, sets=sets)
+    resolved = resolve(config, sets=(*sets, "measure.steps=true") if steps else sets)
     mapping = config_to_mapping(resolved.config)
     if print_config and as_json:
         print_json({"config": mapping, "origin": dict(resolved.origin)})
@@ -58,13 +74,10 @@ def run(
         return
     from simkv.obs.files import check_out, write_tables
     from simkv.obs.report import render_summary
-    from simkv.sim.simulate import simulate
 
     if out is not None:
         check_out(out)
-    with share_shown("simulating") as progress:
-        tables = simulate(resolved.config, progress=progress)
-    warn(tables.notes, kind="note")
+    tables = _simulate(resolved.config, check=check, timeline=timeline)
     warn(tables.notes, kind="note")
     warn(tables.warnings)
     if out is not None:
@@ -74,6 +87,20 @@ def run(
     else:
         print(render_summary(tables.summary))
     _check_served(tables.summary, strict=strict)
+
+
+def _simulate(config: "RunConfig", *, check: bool, timeline: Path | None) -> "Tables":
+    """Simulate, showing how far it is; a timeline appears only if all went well."""
+    from simkv.obs.timeline import Timeline
+    from simkv.sim.simulate import simulate
+
+    with share_shown("simulating") as progress:
+        if timeline is None:
+            return simulate(config, progress=progress, check=check)
+        with Timeline(timeline) as watcher:
+            tables = simulate(config, progress=progress, check=check, watchers=[watcher])
+    tables.warnings += watcher.warnings()
+    return tables
 
 
 def _check_served(summary: Mapping[str, Any], *, strict: bool) -> None:

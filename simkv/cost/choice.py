@@ -53,9 +53,10 @@ class Roofline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Linear:
-    """Step time = base + prefill * prompt tokens + decode * decodes + context * tokens attended to.
+    """Step time as a sum of products: what is counted in a step times what one of it takes.
 
-    The model of vLLM's timed step logs; also what closed forms are checked with.
+    The first four terms are the model of vLLM's timed step logs and what closed forms are checked
+    with; the others are zero there, and are fitted to an engine's own steps (``simkv.fit.steps``).
 
     Parameters
     ----------
@@ -67,6 +68,12 @@ class Linear:
         A request that decodes.
     context_token_s
         A token that an entry attends to, its own included.
+    prefill_s
+        A request that prefills.
+    pair_s
+        A query token of a prefill against one key.
+    mixed_s
+        A step that has both prefills and decodes.
     """
 
     kind: Literal["linear"] = "linear"
@@ -74,10 +81,14 @@ class Linear:
     prefill_token_s: float = 0.0
     decode_s: float = 0.0
     context_token_s: float = 0.0
+    prefill_s: float = 0.0
+    pair_s: float = 0.0
+    mixed_s: float = 0.0
 
     def __post_init__(self) -> None:
         """Check ranges, for library callers too."""
-        for name in ("base_s", "prefill_token_s", "decode_s", "context_token_s"):
+        for name in ("base_s", "prefill_token_s", "decode_s", "context_token_s", "prefill_s",
+                     "pair_s", "mixed_s"):  # fmt: skip
             if getattr(self, name) < 0:
                 raise ConfigError(
                     f"got {getattr(self, name)}, expected 0 or more", path=f"cost.{name}"

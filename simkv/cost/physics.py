@@ -75,10 +75,34 @@ def mixed_us(c: Coefficients, new: Array, cached: Array, batch: Array, context: 
     The work of all processors (rows, and tiles of 128 query rows against the keys) against the
     longest chain of one sequence: inside such a call decodes are not split over processors.
     """
-    tiles = np.ceil(new / 128.0)
-    work = (
-        c["tile_us"] * tiles * (cached + 0.5 * new)
+    work = _mixed_work_us(c, new, cached, batch, context)
+    return c["t0_us"] + pnorm(c["p"], work, c["chain_us"] * np.maximum(cached + new, context))
+
+
+def mixed_ragged_ratio(
+    c: Coefficients, new: Array, cached: Array, batch: Array, context: Array, longest: Array
+) -> Array:
+    """Return what such a call takes over one whose decodes all have the mean context.
+
+    The longest sequence is one chain of work that starts late in the call: it adds what it is
+    longer than the mean.
+
+    Parameters
+    ----------
+    context, longest
+        Mean and largest context of the decodes.
+    """
+    work = _mixed_work_us(c, new, cached, batch, context)
+    chain = c["ragged_us"]
+    uneven = work + chain * np.maximum(cached + new, longest)
+    return np.asarray(uneven / (work + chain * np.maximum(cached + new, context)))
+
+
+def _mixed_work_us(
+    c: Coefficients, new: Array, cached: Array, batch: Array, context: Array
+) -> Array:
+    return np.asarray(
+        c["tile_us"] * np.ceil(new / 128.0) * (cached + 0.5 * new)
         + c["context_us"] * batch * context
         + c["row_us"] * (new + batch)
     )
-    return c["t0_us"] + pnorm(c["p"], work, c["chain_us"] * np.maximum(cached + new, context))

@@ -74,6 +74,7 @@ class TableCost:
         self._floor_s = profile.host_floor_s
         self._floor_sequence_s = profile.host_floor_sequence_s
         self._ragged_units = round(_RATIO_UNITS * profile.ragged_ratio)
+        self._mixed = {} if profile.mixed is None else profile.mixed.coefficients
 
         tokens = np.arange(1.0, max_num_batched_tokens + 1)
         layers = dense.layers_us(
@@ -97,10 +98,10 @@ class TableCost:
 
     def step_time_s(self, work: StepWork) -> float:
         """Return the time of a step, the longer of the device's and the host's."""
-        num_decodes, prefills = work.num_decodes, work.prefills
+        prefills, num_decodes, attended, longest = _rows(work)
         tokens, context, device_s = num_decodes, 0, 0.0
         if num_decodes:
-            context = self._context_tokens(work)
+            context = self._context_tokens(num_decodes, attended, longest)
             if num_decodes > self._max_seqs or context > self._context_limits[num_decodes]:
                 self._note_decode(num_decodes, context)
             elif not prefills and num_decodes == work.num_sampled <= self._token_limit:
@@ -111,7 +112,7 @@ class TableCost:
                 if new > self._chunk_limit or cached > self._cached_limit:
                     self._note_chunk(new, cached)
             if num_decodes and self._fused:
-                device_s = self._mixed_s(prefills, num_decodes, context)
+                device_s = self._mixed_s(prefills, num_decodes, attended / num_decodes, longest)
             else:
                 device_s = self._prefills_s(prefills)
         if num_decodes and not (prefills and self._fused):
@@ -124,7 +125,8 @@ class TableCost:
 
     def step_times_s(self, work: StepWork, num_steps: int) -> list[float]:
         """Return the times of steps on end in which every sequence decodes."""
-        batch, context = work.num_decodes, self._context_tokens(work)
+        batch = work.num_decodes
+        context = self._context_of(work)
         if batch > self._max_seqs:
             return [self._decode_step_s(batch, context + step) for step in range(num_steps)]
         at = context % _STRETCH
@@ -138,7 +140,7 @@ class TableCost:
         """Count what of so many decode steps is outside the measured range."""
         batch = work.num_decodes
         limit = self._context_limits[batch] if batch <= self._max_seqs else 0.0
-        if self._context_tokens(work) + num_steps > limit or batch > self._token_limit:
+        if self._context_of(work) + num_steps > limit or batch > self._token_limit:
             for step in range(num_steps):
                 self.step_time_s(work.later(step))
 
@@ -146,12 +148,16 @@ class TableCost:
         """Return what of the model was not measured, then what was asked out of range."""
         return [f"profile {self._name}: {line}" for line in self._gaps + self._outside.sentences()]
 
-    def _context_tokens(self, work: StepWork) -> int:
+    def _context_tokens(self, batch: int, total: int, longest: int) -> int:
         """Return the context at which a decode batch is priced; a step later it is one more."""
-        total, longest = work.decode_context_tokens, work.max_decode_context_tokens
-        batch, units = work.num_decodes, self._ragged_units
+        units = self._ragged_units
         sum_units = total * (_RATIO_UNITS - units) + longest * batch * units
         return (2 * sum_units + _RATIO_UNITS * batch) // (2 * _RATIO_UNITS * batch)
+
+    def _context_of(self, work: StepWork) -> int:
+        return self._context_tokens(
+            work.num_decodes, work.decode_context_tokens, work.max_decode_context_tokens
+        )
 
     def _decode_step_s(self, batch: int, context: int) -> float:
         """Return the time of a step of decodes only."""
@@ -211,11 +217,14 @@ class TableCost:
         k, z = self._cached.locate(cached + _SHIFT)
         return bilinear(self._prefill_s[0], j, y, k, z)
 
-    def _mixed_s(self, prefills: list[tuple[int, int]], batch: int, context: int) -> float:
+    def _mixed_s(
+        self, prefills: list[tuple[int, int]], batch: int, context: float, longest: int
+    ) -> float:
         """Return the attention time of all layers for one call over chunks and decodes.
 
-        Measured with one chunk: the one with the most work is looked up together with the
-        decodes, and each other adds what it takes alone.
+        Measured with one chunk and equal contexts: the chunk with the most work is looked up
+        together with the decodes at their mean context, the longest of them stretches that, and
+        each other chunk adds what it takes alone.
         """
         chunks = prefills
         if len(chunks) > 1:
@@ -231,9 +240,22 @@ class TableCost:
         high = bilinear(far[j], k, y, m, z)
         high += x * (bilinear(far[j + 1], k, y, m, z) - high)
         total = low + w * (high - low)
+        if longest > context:
+            total *= self._ragged(new, cached, batch, context, longest)
         for other, before in chunks[1:]:
             total += self._chunk_s(other, before) - self._launch_s
         return total
+
+    def _ragged(self, new: int, cached: int, batch: int, context: float, longest: int) -> float:
+        """Return ``physics.mixed_ragged_ratio`` of one step; IEEE 754 fixes its every bit."""
+        c = self._mixed
+        work = (
+            c["tile_us"] * -(-new // 128) * (cached + 0.5 * new)
+            + c["context_us"] * batch * context
+            + c["row_us"] * (new + batch)
+        )
+        chain, own = c["ragged_us"], cached + new
+        return (work + chain * max(own, longest)) / (work + chain * max(own, context))
 
     def _tabulate(
         self, attention: Attention, num_layers: int, max_tokens: int, max_context: int
@@ -279,6 +301,23 @@ class TableCost:
             self._outside.note("tokens of a prefill chunk", new, self._chunk_limit)
         if cached > self._cached_limit:
             self._outside.note("tokens cached before a prefill chunk", cached, self._cached_limit)
+
+
+def _rows(work: StepWork) -> tuple[list[tuple[int, int]], int, int, int]:
+    """Return a step as kernels see it: chunks, one-token rows, what these attend to, the longest.
+
+    A chunk of one token is a row like a decode, whatever its place in the prompt: vLLM takes the
+    kernel for chunks only if some row has two tokens or more. Such a chunk is what is left of a
+    prompt that was found in the prefix cache, or of one cut by the token budget.
+    """
+    rows, attended = work.num_decodes, work.decode_context_tokens
+    longest, chunks = work.max_decode_context_tokens, work.prefills
+    if any(new == 1 for new, _ in chunks):
+        singles = [cached + 1 for new, cached in chunks if new == 1]
+        chunks = [chunk for chunk in chunks if chunk[0] > 1]
+        rows, attended = rows + len(singles), attended + sum(singles)
+        longest = max(longest, *singles)
+    return chunks, rows, attended, longest
 
 
 def _check_serves(

@@ -4,7 +4,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simkv.cost.geometry import BYTES_PER_ELEMENT, Dtype
-from simkv.cost.physics import Coefficients, decode_us, gemm_us, mixed_us, prefill_us
+from simkv.cost.physics import (
+    Coefficients,
+    decode_us,
+    gemm_us,
+    mixed_ragged_ratio,
+    mixed_us,
+    prefill_us,
+)
 from simkv.fit.formula import Formula, Range
 
 Array = NDArray[np.float64]
@@ -90,6 +97,18 @@ def mixed() -> Formula:
             "p": _POWER,
         },
     )
+
+
+def mixed_ragged(coefficients: Coefficients) -> Formula:
+    """Return the formula of the time with ragged decodes over that with equal ones.
+
+    Over (new tokens, cached tokens, decodes, their mean context, the longest).
+    """
+
+    def ratio(c: Coefficients, *columns: Array) -> Array:
+        return mixed_ragged_ratio({**coefficients, **c}, *columns)
+
+    return Formula(times_us=ratio, ranges={"ragged_us": Range(start=0.03, low=1e-6, high=1.0)})
 
 
 def gemm(dtype: Dtype, flop_per_s: float, read_bytes_per_s: float) -> Formula:

@@ -5,7 +5,7 @@ chunk and a batch of decodes together.
 """
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from simkv.cost.catalog import find_device
 from simkv.cost.geometry import Device
+from simkv.cost.physics import mixed_ragged_ratio
 from simkv.cost.profile import Curve, Fit, Profile, Source
 from simkv.fit import host, kernels
 from simkv.fit.heldout import Report, every_other, splits
@@ -81,11 +82,12 @@ def make(tables: Tables, folder: Path) -> Profile:
     prefill = _prefill_fit(points, measured, device, heldout)
     together = (points["prefill_chunk"] > 0) & (points["n_decode"] > 0)
     mixed = _mixed_fit([points[name][together] for name in _AXES], measured[together], heldout)
+    skewed = _skewed(folder / tables.folder / "tp1_skew.csv.gz")
+    mixed = replace(mixed, coefficients=mixed.coefficients | _ragged(mixed, skewed))
+    heldout["ragged bf16"] = _ragged_errors(skewed, tables.ragged_ratio, decode, mixed, device)
     dense = _curves(folder / tables.folder / "tp1_dense.csv", "tokens")
     doubled = (dense[_TWICE][0], [round(2 * us, 3) for us in dense[_TWICE][1]])
     files = ("tp1_attention.csv.gz", "tp1_dense.csv", "tp1_per_sequence.csv", "tp1_skew.csv.gz")
-    skewed = _read(folder / tables.folder / "tp1_skew.csv.gz", without="regime")
-    heldout["ragged bf16"] = _ragged_errors(skewed, tables.ragged_ratio, decode, mixed, device)
     return Profile(
         name=tables.profile,
         device=tables.device,
@@ -119,7 +121,10 @@ _NOTES = (
     "For Llama-3.1-8B in bf16 on one device only: layers were measured as a whole.",
     "No table varies the block size: step times do not depend on it.",
     "Decodes of a measured step have equal contexts; a ragged batch is priced at its mean context "
-    "plus ragged_ratio of the way to its longest.",
+    "plus ragged_ratio of the way to its longest, and together with a prefill by what the table of "
+    "ragged batches says its longest decode adds (ragged_us).",
+    "Kernels were timed one after another; in serving, prefills come between decodes, where a card "
+    "may hold another clock.",
     "A step with several chunks is priced as its longest chunk together with the decodes, plus "
     "what each other chunk takes alone without the launch.",
 )
@@ -202,22 +207,39 @@ def _mixed_fit(
     return fit
 
 
+def _skewed(path: Path) -> dict[str, Array]:
+    """Return the table of ragged batches that are more than a launch, times of one iteration."""
+    rows = _read(path, without="regime")
+    large = rows["n"] * rows["kv_mean"] > _LEAST_SKEWED_TOKENS
+    kept = {name: column[large] for name, column in rows.items()}
+    for name in ("t_mean_us", "t_skew_us"):
+        kept[name] = kept[name] / _SKEW_ITERATIONS
+    return kept
+
+
+def _ragged(together: Fit, rows: dict[str, Array]) -> dict[str, float]:
+    """Return what the longest decode adds to a call with a prefill, from half of the batches."""
+    used = (rows["pc"] > 0) & ~every_other(rows["n"])
+    columns = [rows[name][used] for name in ("pc", "kp", "n", "kv_mean", "kv_big")]
+    ratio = rows["t_skew_us"][used] / rows["t_mean_us"][used]
+    return kernels.mixed_ragged(together.coefficients).coefficients(columns, ratio)
+
+
 def _ragged_errors(
     rows: dict[str, Array], ratio: float, decode: Fit, together: Fit, device: Device
 ) -> dict[str, list[float]]:
-    """Return how well a ragged batch is priced at one context; the fits have seen none."""
-    context = rows["kv_mean"] + ratio * (rows["kv_big"] - rows["kv_mean"])
-    measured = rows["t_skew_us"] / _SKEW_ITERATIONS
-    large = rows["n"] * rows["kv_mean"] > _LEAST_SKEWED_TOKENS
+    """Return how well ragged batches are priced that no fit has seen."""
     report = Report()
-    alone = large & (rows["pc"] == 0)
+    alone = rows["pc"] == 0
+    context = rows["kv_mean"] + ratio * (rows["kv_big"] - rows["kv_mean"])
     columns = [rows["n"][alone], context[alone]]
     predicted = kernels.decode(_SHAPE, "bf16", device.read_bytes_per_s).predict(decode, columns)
-    report.note("decodes alone", np.abs(predicted / measured[alone] - 1.0))
-    both = large & (rows["pc"] > 0)
-    columns = [rows["pc"][both], rows["kp"][both], rows["n"][both], context[both]]
-    predicted = kernels.mixed().predict(together, columns)
-    report.note("with a prefill", np.abs(predicted / measured[both] - 1.0))
+    report.note("decodes alone", np.abs(predicted / rows["t_skew_us"][alone] - 1.0))
+    both = (rows["pc"] > 0) & every_other(rows["n"])
+    columns = [rows[name][both] for name in ("pc", "kp", "n", "kv_mean", "kv_big")]
+    predicted = kernels.mixed().predict(together, columns[:-1])
+    predicted = predicted * mixed_ragged_ratio(together.coefficients, *columns)
+    report.note("with a prefill", np.abs(predicted / rows["t_skew_us"][both] - 1.0))
     return report.summary()
 
 

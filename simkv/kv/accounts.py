@@ -8,9 +8,23 @@ are always at its head, so a number stands for them.
 from dataclasses import dataclass, field
 from typing import Any
 
+from simkv.kv.ops import MemoryOps
 from simkv.kv.prefix import Holding, PrefixCache, Stretch, stretches
 from simkv.kv.sequence import Sequence
 from simkv.kv.usage import Usage
+
+
+@dataclass(slots=True)
+class Shared:
+    """Blocks without a hash that several tables hold since a fork.
+
+    ``tail_slots`` is more than 0 for a partial last block, which its holders have filled equally
+    far: whoever writes on in it leaves it for a copy.
+    """
+
+    num_blocks: int
+    tail_slots: int
+    holders: int = 1
 
 
 @dataclass(slots=True)
@@ -22,6 +36,13 @@ class _Table:
     num_registered: int = 0
     held: Holding = field(default_factory=list)
     stretch: int = 0
+    shared: list[Shared] = field(default_factory=list)
+
+    @property
+    def num_private(self) -> int:
+        """Blocks without a hash that nobody else holds, nor did when it was forked."""
+        unregistered = self.num_blocks - self.num_registered
+        return unregistered - sum(piece.num_blocks for piece in self.shared)
 
 
 class Accounts:
@@ -47,6 +68,9 @@ class Accounts:
         self._num_blank = num_blocks - 1
         self._num_table_blocks = 0
         self._computed_tokens = 0
+        # Slots at the end of shared partial blocks, once for each holder but one.
+        self._tail_slots_twice = 0
+        self._ops = MemoryOps()
 
     @property
     def num_free_blocks(self) -> int:
@@ -106,14 +130,23 @@ class Accounts:
     def grow(self, sequence: Sequence, target_tokens: int) -> bool:
         """Hand out new blocks for a running sequence, or change nothing."""
         table: _Table = sequence.table
-        if self._blocks_for(target_tokens) - table.num_blocks > self.num_free_blocks:
+        needed = self._blocks_for(target_tokens) - table.num_blocks
+        # The block that it writes to next is the last one shared, or none of them.
+        last = table.shared[-1] if table.shared and table.shared[-1].tail_slots else None
+        must_copy = last is not None and last.holders > 1
+        if needed + must_copy > self.num_free_blocks:
             return False
+        if last is not None:
+            table.shared.pop()
+            if must_copy:
+                self._copy(last)
         self._hand_out(sequence, table, target_tokens)
         return True
 
     def lend(self, num_blocks: int) -> None:
         """Hand out blocks to sequences that grow together; ``settle`` writes them down later."""
         self._take(num_blocks)
+        self._num_table_blocks += num_blocks
 
     def settle(self, sequence: Sequence) -> None:
         """Bring the table of a sequence that grew with others up to its computed tokens."""
@@ -134,10 +167,50 @@ class Accounts:
             if segment >= 0 and end > table.num_registered
         ]
 
+    def fork(self, parent: Sequence, child: Sequence) -> bool:
+        """Let a new sequence hold what another one holds; takes no block."""
+        table: _Table = parent.table
+        tail_slots = table.num_blocks * self.block_tokens - parent.computed_tokens
+        num_private = table.num_private
+        if num_private and tail_slots:
+            if num_private > 1:
+                table.shared.append(Shared(num_private - 1, 0))
+            table.shared.append(Shared(1, tail_slots))
+        elif num_private:
+            table.shared.append(Shared(num_private, 0))
+        for piece in table.shared:
+            piece.holders += 1
+        copy = self._table(child)
+        copy.num_blocks, copy.num_registered = table.num_blocks, table.num_registered
+        copy.shared = list(table.shared)
+        copy.held = self._cache.share(table.held) if self._cache else []
+        self._num_table_blocks += copy.num_blocks
+        self._computed_tokens += child.computed_tokens
+        self._tail_slots_twice += tail_slots
+        # Both must ask before they write on in the last block.
+        parent.capacity_tokens = child.capacity_tokens = parent.computed_tokens
+        return True
+
+    def take_ops(self) -> MemoryOps:
+        """Return the copies that are to be done before the next step, and forget them."""
+        ops, self._ops = self._ops, MemoryOps()
+        return ops
+
+    def register(self, sequence: Sequence, num_tokens: int) -> None:
+        """Enter the full blocks below ``num_tokens`` that are not in the cache yet (9.4)."""
+        if self._cache:
+            self._register(self._cache, sequence.table, num_tokens // self.block_tokens)
+
     def release(self, sequence: Sequence) -> None:
         """Take everything back: blocks without a hash to the head of the queue (7.1, 7.2)."""
         table: _Table = sequence.table
-        self._num_blank += table.num_blocks - table.num_registered
+        self._num_blank += table.num_private
+        for piece in table.shared:
+            piece.holders -= 1
+            if piece.holders:
+                self._tail_slots_twice -= piece.tail_slots
+            else:
+                self._num_blank += piece.num_blocks
         if self._cache:
             self._cache.release(table.held)
         self._num_table_blocks -= table.num_blocks
@@ -150,18 +223,26 @@ class Accounts:
         self._computed_tokens += num_tokens
 
     def counters(self) -> tuple[int, ...]:
-        """Return blank, cached and held blocks (shared ones once a holder) and live tokens."""
-        num_idle = self._cache.num_idle_blocks if self._cache else 0
-        return (self._num_blank, num_idle, self._num_table_blocks, self._computed_tokens)
+        """Return blank, cached and held blocks, live tokens, and slots that are counted twice.
+
+        A block that is shared is held once by each.
+        """
+        return (
+            self._num_blank,
+            self._cache.num_idle_blocks if self._cache else 0,
+            self._num_table_blocks,
+            self._computed_tokens,
+            self._tail_slots_twice,
+        )
 
     def usage_at(self, counters: Any, more_tokens: Any = 0, more_blocks: Any = 0) -> Usage:
         """Return what the slots do after sequences have grown from ``counters`` on."""
-        blank, idle, table_blocks, computed = counters
+        blank, idle, table_blocks, computed, twice = counters
         size = self.block_tokens
         num_blank = (blank > more_blocks) * (blank - more_blocks)
         num_free = blank + idle - more_blocks
         num_taken = self.num_blocks - 1 - num_free
-        tail = (table_blocks + more_blocks) * size - computed - more_tokens
+        tail = (table_blocks + more_blocks) * size - computed - more_tokens - twice
         return Usage(
             tokens=num_taken * size - tail,
             tail=tail,
@@ -191,19 +272,27 @@ class Accounts:
         if num_new > 0:
             self._take(num_new)
             table.num_blocks += num_new
+            self._num_table_blocks += num_new
         sequence.capacity_tokens = table.num_blocks * self.block_tokens
         if self._cache:
             self._register(
                 self._cache, table, min(target_tokens, sequence.num_tokens) // self.block_tokens
             )
 
-    def _take(self, num_blocks: int) -> None:
-        """Take blocks from the head of the free queue: those without a hash come first."""
-        num_evicted = max(0, num_blocks - self._num_blank)
-        self._num_blank -= num_blocks - num_evicted
+    def _take(self, num_new: int) -> None:
+        """Take blocks from the free queue, evicting where no blank ones are left (5.5)."""
+        num_evicted = max(0, num_new - self._num_blank)
+        self._num_blank -= num_new - num_evicted
         if self._cache and num_evicted:
             self._cache.evict(num_evicted)
-        self._num_table_blocks += num_blocks
+
+    def _copy(self, piece: Shared) -> None:
+        """Give a holder of a shared partial block one of its own."""
+        self._take(1)
+        piece.holders -= 1
+        self._tail_slots_twice -= piece.tail_slots
+        self._ops.num_copies += 1
+        self._ops.copied_tokens += self.block_tokens - piece.tail_slots
 
     def _register(self, cache: PrefixCache, table: _Table, num_full: int) -> None:
         """Enter the blocks of a table up to ``num_full`` that have no hash yet (5.6)."""

@@ -8,6 +8,7 @@ placed in the first hole that takes it; nothing is shared and nothing moves.
 from bisect import bisect_left
 from typing import Any
 
+from simkv.kv.ops import MemoryOps
 from simkv.kv.sequence import Sequence
 from simkv.kv.usage import Usage
 
@@ -70,6 +71,7 @@ class Reservations:
         self._num_held = 0
         self._computed_tokens = 0
         self._final_tokens = 0
+        self._ops = MemoryOps()
 
     @property
     def num_free_blocks(self) -> int:
@@ -113,6 +115,23 @@ class Reservations:
     def grow(self, sequence: Sequence, target_tokens: int) -> bool:
         """Return whether the reservation covers ``target_tokens``."""
         return target_tokens <= self.reserve_tokens
+
+    def register(self, sequence: Sequence, num_tokens: int) -> None:
+        """Do nothing: nothing is shared."""
+
+    def fork(self, parent: Sequence, child: Sequence) -> bool:
+        """Reserve a piece for the child and copy the parent's tokens there: nothing is shared."""
+        fits = self.admit(child, 0, hit_tokens=0, full_tokens=0, watermark_ratio=0.0)
+        if fits:
+            self._computed_tokens += child.computed_tokens
+            self._ops.num_copies += 1
+            self._ops.copied_tokens += child.computed_tokens
+        return fits
+
+    def take_ops(self) -> MemoryOps:
+        """Return what is to be done before the next step, and forget it."""
+        ops, self._ops = self._ops, MemoryOps()
+        return ops
 
     def release(self, sequence: Sequence) -> None:
         """Take back the reservation."""

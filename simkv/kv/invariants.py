@@ -10,8 +10,10 @@ from itertools import pairwise
 
 from simkv.errors import InvariantError
 from simkv.kv.accounts import Accounts
+from simkv.kv.blocks import Blocks
 from simkv.kv.contiguous import Reservations
 from simkv.kv.manager import KVManager
+from simkv.kv.pool import NULL, Pool
 from simkv.kv.prefix import Lane, PrefixCache, Run, Stretch
 from simkv.kv.sequence import Sequence
 from simkv.kv.usage import COUNTS
@@ -24,6 +26,10 @@ def check_memory(kv: KVManager, live: Iterable[Sequence]) -> None:
     check_capacity(live)
     if isinstance(kv, Reservations):
         check_reservations(kv, live)
+    elif isinstance(kv, Blocks):
+        check_holders(kv, live)
+        check_pool(kv.pool)
+        check_block_tables(kv, live)
     elif isinstance(kv, Accounts):
         check_blocks(kv, live)
         check_tails(kv, live)
@@ -61,7 +67,9 @@ def check_blocks(kv: Accounts, live: Iterable[Sequence]) -> None:
     """Check that held, cached and blank blocks add up to all but the null block."""
     runs = list(kv.cache.runs()) if kv.cache is not None else []
     held = sum(run.hi - run.lo for run in runs if run.refs)
-    held += sum(sequence.table.num_blocks - sequence.table.num_registered for sequence in live)
+    shared = {id(piece): piece for sequence in live for piece in sequence.table.shared}
+    held += sum(piece.num_blocks for piece in shared.values())
+    held += sum(sequence.table.num_private for sequence in live)
     cached = sum(run.hi - run.lo for run in runs if not run.refs)
     usage = kv.usage()
     blank = usage.free // kv.block_tokens
@@ -77,8 +85,13 @@ def check_blocks(kv: Accounts, live: Iterable[Sequence]) -> None:
 
 
 def check_tails(kv: Accounts, live: Iterable[Sequence]) -> None:
-    """Check that no table has a whole unused block, and that the accounts know all tails."""
+    """Check that no table has a whole unused block, and that the accounts know all tails.
+
+    A partial block that several tables share counts once, and none of them writes to it unasked.
+    """
     total = 0
+    holders = Counter(id(piece) for sequence in live for piece in sequence.table.shared)
+    seen: set[int] = set()
     for sequence in live:
         tail = sequence.table.num_blocks * kv.block_tokens - sequence.computed_tokens
         if not 0 <= tail < kv.block_tokens:
@@ -86,7 +99,18 @@ def check_tails(kv: Accounts, live: Iterable[Sequence]) -> None:
                 f"sequence {sequence.id} leaves {tail} slots of {sequence.table.num_blocks} blocks "
                 f"of {kv.block_tokens} unused"
             )
-        total += tail
+        last = sequence.table.shared[-1] if sequence.table.shared else None
+        if last is None or not last.tail_slots:
+            total += tail
+            continue
+        if last.tail_slots != tail or sequence.capacity_tokens > sequence.computed_tokens:
+            raise InvariantError(f"sequence {sequence.id} may write to a block that it shares")
+        if last.holders != holders[id(last)]:
+            raise InvariantError(
+                f"a shared block has {last.holders} holders, {holders[id(last)]} tables hold it"
+            )
+        total += 0 if id(last) in seen else tail
+        seen.add(id(last))
     if total != kv.usage().tail:
         raise InvariantError(f"tails are {total} slots, the accounts say {kv.usage().tail}")
 
@@ -202,6 +226,79 @@ def check_reservations(kv: Reservations, live: Iterable[Sequence]) -> None:
     tokens = sum(sequence.computed_tokens for sequence in live)
     if tokens != kv.usage().tokens:
         raise InvariantError(f"{tokens} tokens are live, the accounts say {kv.usage().tokens}")
+
+
+def check_holders(kv: Blocks, live: Iterable[Sequence]) -> None:
+    """Check that a block has as many references as tables hold it, and that nobody writes to two.
+
+    A block that two tables hold is full, or since a fork the last of all of them; then none of them
+    may write to it without asking.
+    """
+    size = kv.block_tokens
+    partial = set()
+    for sequence in live:
+        place, filled = divmod(sequence.computed_tokens, size)
+        last = {table.blocks[place] for table in sequence.table} if filled else set()
+        partial |= last
+        may_write = sequence.capacity_tokens > sequence.computed_tokens
+        if may_write and any(kv.pool.refs(block) > 1 for block in last):
+            raise InvariantError(f"sequence {sequence.id} may write to a block that it shares")
+    holders = Counter(
+        block for sequence in live for table in sequence.table for block in table.blocks
+    )
+    del holders[NULL]
+    for block in range(1, kv.num_blocks):
+        refs = kv.pool.refs(block)
+        if refs != holders[block]:
+            raise InvariantError(f"block {block} has {refs} references, {holders[block]} holders")
+        is_known = kv.pool.key(block) is not None or not kv.prefix_caching
+        if refs > 1 and not is_known and block not in partial:
+            raise InvariantError(f"block {block} is shared by {refs} tables and not registered")
+
+
+def check_pool(pool: Pool) -> None:
+    """Check that the free queue is the blocks without references, and the index those with keys."""
+    queue = list(pool.free_blocks())
+    free = [block for block in range(1, pool.num_blocks) if not pool.refs(block)]
+    if sorted(queue) != free:
+        raise InvariantError(f"{len(queue)} blocks are in the free queue, {len(free)} are free")
+    num_cached = sum(pool.key(block) is not None for block in queue)
+    if num_cached != pool.num_cached_free:
+        raise InvariantError(f"{num_cached} free blocks are cached, not {pool.num_cached_free}")
+    indexed = {block: key for key, blocks in pool.copies() for block in blocks}
+    for block in range(pool.num_blocks):
+        if indexed.get(block) != pool.key(block):
+            raise InvariantError(
+                f"block {block} is {pool.key(block)}, the index has it as {indexed.get(block)}"
+            )
+
+
+def check_block_tables(kv: Blocks, live: Iterable[Sequence]) -> None:
+    """Check that tables are as long as what is computed, null where a window sees nothing only."""
+    size, tails = kv.block_tokens, dict[int, int]()
+    for sequence in live:
+        known_tokens = sequence.computed_tokens - sequence.in_flight_tokens
+        for group, table in zip(kv.groups, sequence.table, strict=True):
+            tail = len(table.blocks) * size - sequence.computed_tokens
+            if not 0 <= tail < size:
+                raise InvariantError(f"sequence {sequence.id} leaves {tail} slots unused")
+            if tail and tails.setdefault(table.blocks[-1], tail) != tail:
+                raise InvariantError(f"block {table.blocks[-1]} is filled differently far by two")
+            if table.num_null > group.num_skipped(known_tokens, size):
+                raise InvariantError(
+                    f"sequence {sequence.id} has lost {table.num_null} blocks after "
+                    f"{known_tokens} tokens, some of which it still sees"
+                )
+            for place, block in enumerate(table.blocks):
+                is_registered = table.num_null <= place < table.num_registered
+                key = table.keys[place] if is_registered else None
+                if (block == NULL) != (place < table.num_null) or kv.pool.key(block) != key:
+                    raise InvariantError(
+                        f"block {block} at {place} of sequence {sequence.id} is "
+                        f"{kv.pool.key(block)}, not {key}"
+                    )
+    if (total := sum(tails.values())) != kv.usage().tail:
+        raise InvariantError(f"tails are {total} slots, the accounts say {kv.usage().tail}")
 
 
 def _held(sequence: Sequence) -> Iterator[Run]:

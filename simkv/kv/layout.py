@@ -1,7 +1,8 @@
 """The KV-memory layouts that can be chosen, as frozen values: what a configuration says.
 
-A value holds parameters only. The managers that act on them are ``accounts.Accounts`` (paged) and
-``contiguous.Reservations``; ``config/build.py`` makes one from the other.
+A value holds parameters only. The managers that act on them are ``accounts.Accounts`` and, with
+windows, ``blocks.Blocks`` (paged), and ``contiguous.Reservations``; ``config/build.py`` makes one
+from the other.
 """
 
 from dataclasses import dataclass
@@ -38,9 +39,16 @@ class Paged:
     num_blocks
         Blocks of the pool, vLLM's null block included; None derives it from the device's memory.
     num_slots
-        The pool in slots instead, so that pools of different block sizes hold the same tokens.
+        The pool in slots instead, so that pools of different block sizes hold the same tokens; a
+        slot holds one token's state in all layers.
     sharing
         How prompts with a common prefix share blocks.
+    sliding_window_tokens
+        Tokens that a layer with a window attends to, and so keeps; None takes the model's, 0 keeps
+        everything.
+    window_layers
+        Which layers have the window: all of them, or every other one (the rest attend to all, as
+        in hybrid models).
     """
 
     kind: Literal["paged"] = "paged"
@@ -48,6 +56,8 @@ class Paged:
     num_blocks: int | None = None
     num_slots: int | None = None
     sharing: Sharing = HashChain()
+    sliding_window_tokens: int | None = None
+    window_layers: Literal["all", "half"] = "all"
 
     def __post_init__(self) -> None:
         """Check ranges, for library callers too."""
@@ -71,6 +81,11 @@ class Paged:
             raise ConfigError(
                 f"{self.num_slots} slots hold no block of {self.block_tokens}; raise kv.num_slots",
                 path="kv.num_slots",
+            )
+        if self.sliding_window_tokens is not None and self.sliding_window_tokens < 0:
+            raise ConfigError(
+                f"got {self.sliding_window_tokens}, expected 0 (no window) or more",
+                path="kv.sliding_window_tokens",
             )
 
 

@@ -2,6 +2,7 @@
 
 from typing import Any, Protocol
 
+from simkv.kv.ops import MemoryOps
 from simkv.kv.sequence import Sequence
 from simkv.kv.usage import Usage
 
@@ -63,6 +64,26 @@ class KVManager(Protocol):
 
     def grow(self, sequence: Sequence, target_tokens: int) -> bool:
         """Give a running sequence the memory for ``target_tokens`` in all."""
+        ...
+
+    def register(self, sequence: Sequence, num_tokens: int) -> None:
+        """Let others hit what a running sequence has computed of its first ``num_tokens``.
+
+        ``admit`` and ``grow`` do so for known tokens; a step planned ahead gets to know its tokens
+        later.
+        """
+        ...
+
+    def fork(self, parent: Sequence, child: Sequence) -> bool:
+        """Let a new sequence hold what another one holds, between two steps.
+
+        The child has the parent's content so far, and as many computed tokens. Whoever writes to a
+        shared block first gets a copy, all but its last holder.
+        """
+        ...
+
+    def take_ops(self) -> MemoryOps:
+        """Return what is to be done before the next step, and forget it."""
         ...
 
     def release(self, sequence: Sequence) -> None:

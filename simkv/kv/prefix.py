@@ -94,6 +94,16 @@ Holding = list[tuple[Run, int]]
 """What a sequence holds: runs, each from a first block on, shallow to deep."""
 
 
+def parts_of(held: Holding) -> Iterator[Run]:
+    """Walk over the runs that somebody holds, cuts included, deep to shallow."""
+    for run, first in reversed(held):
+        part: Run | None = run
+        while part is not None:
+            before = part.before if part.lo > first else None
+            yield part
+            part = before
+
+
 class PrefixCache:
     """Registered blocks, referenced or idle, and the order in which idle ones are given up."""
 
@@ -137,6 +147,12 @@ class PrefixCache:
             held.append((piece, lo))
         return held
 
+    def share(self, held: Holding) -> Holding:
+        """Refer once more to everything that somebody holds."""
+        for run in parts_of(held):
+            run.refs += 1
+        return list(held)
+
     def register(self, stretch: Stretch, lo: int, hi: int, held: Holding) -> None:
         """Enter blocks ``[lo, hi)`` of a stretch for one sequence and add them to ``held``."""
         lane = self._lanes.get(stretch.segment)
@@ -162,14 +178,11 @@ class PrefixCache:
 
     def release(self, held: Holding) -> None:
         """Drop one reference to everything held, from the last block to the first."""
-        for run, first in reversed(held):
-            part: Run | None = run
-            while part is not None:
-                part.refs -= 1
-                if not part.refs:
-                    self._append(part)
-                    self.num_idle_blocks += part.hi - part.lo
-                part = part.before if part.lo > first else None
+        for part in parts_of(held):
+            part.refs -= 1
+            if not part.refs:
+                self._append(part)
+                self.num_idle_blocks += part.hi - part.lo
 
     def evict(self, num_blocks: int) -> None:
         """Forget the next ``num_blocks`` of the free queue; there must be as many."""

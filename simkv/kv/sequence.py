@@ -23,6 +23,9 @@ class Sequence:
         Tokens whose state is stored when the sequence ends (its last token is never computed).
     computed_tokens
         Tokens computed, or being computed by the step under way.
+    in_flight_tokens
+        Those of the computed tokens whose step has not ended; known only where steps are planned
+        ahead, else 0.
     capacity_tokens
         Slots that the manager has given it. While ``computed_tokens`` stays below, there is no
         need to ask the manager for anything.
@@ -35,6 +38,7 @@ class Sequence:
     num_tokens: int
     final_tokens: int
     computed_tokens: int = 0
+    in_flight_tokens: int = 0
     capacity_tokens: int = 0
     table: Any = field(default=None, repr=False)
 

@@ -11,6 +11,9 @@ Floats = npt.NDArray[np.float64]
 
 QUANTILES = (50, 90, 95, 99)
 
+ACCOUNTS = ("tokens", "tail", "reserved", "over_reserved", "unreachable", "cached", "free")
+"""The accounts that add up to the pool."""
+
 # An overload is a queue that grows through the time of arrivals, and that at their end holds more
 # than this share of all requests. Below so many requests there is no telling.
 _BACKLOG_RATIO = 0.05
@@ -78,7 +81,11 @@ def overload(requests: pa.Table) -> str | None:
     waiting = np.searchsorted(arrival_s, moments, "right") - np.searchsorted(
         scheduled_s[np.isfinite(scheduled_s)], moments, "right"
     )
-    waiting = waiting - requests.filter(pc.equal(requests["status"], "rejected")).num_rows
+    never = pc.and_(
+        pc.is_in(requests["status"].cast(pa.string()), pa.array(["rejected", "aborted"])),
+        pc.and_(pc.is_valid(requests["arrival_s"]), pc.is_null(requests["first_scheduled_s"])),
+    )
+    waiting = waiting - requests.filter(never).num_rows
     second, last = waiting[16:32].mean(), waiting[48:].mean()
     if waiting[-1] <= _BACKLOG_RATIO * len(arrival_s) or last <= _GROWTH * max(second, 1.0):
         return None
@@ -120,6 +127,7 @@ def request_metrics(
         "num_finished": counts.get("finished", 0),
         "num_rejected": counts.get("rejected", 0),
         "num_unfinished": counts.get("unfinished", 0),
+        "num_aborted": counts.get("aborted", 0),
         "rejected": {item["values"]: item["counts"] for item in reasons},
         "overloaded": overload_reason is not None,
         "overload_reason": overload_reason,
@@ -144,12 +152,11 @@ def memory_metrics(means: dict[str, float]) -> dict[str, Any]:
     means
         Slots by account (``simkv.kv.usage``) and lengths of queues, summed over replicas.
     """
-    accounts = ("tokens", "tail", "reserved", "over_reserved", "unreachable", "cached", "free")
-    pool = sum(means[name] for name in accounts)
+    pool = sum(means[name] for name in ACCOUNTS)
     lost = means["tail"] + means["reserved"] + means["over_reserved"] + means["unreachable"]
     taken = means["tokens"] + lost
     shares = {
-        f"{name}_ratio": means[name] / pool if pool else None for name in (*accounts, "rounding")
+        f"{name}_ratio": means[name] / pool if pool else None for name in (*ACCOUNTS, "rounding")
     }
     return {
         "mean_running": means["num_running"],

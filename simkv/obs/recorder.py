@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from simkv.obs.parts import Parts, Timekeeper
 from simkv.obs.schema import MEMORY, REASONS, REQUESTS, SERIES, STATUSES, STEPS
 from simkv.obs.series import Series
 from simkv.sched.plan import StepPlan
@@ -67,6 +68,8 @@ class Recorder:
         self.status = np.full(rows, STATUSES.index("unfinished"), dtype=np.int8)
         self.reason = np.zeros(rows, dtype=np.int8)
         self.series = [Series(len(SERIES), from_s=warmup_s) for _ in range(num_replicas)]
+        self.parts = Parts(rows)
+        self._timekeepers = [Timekeeper(self.parts) for _ in range(num_replicas)]
         self.num_steps = 0
         self.busy_s = [0.0] * num_replicas
         self._steps: list[tuple[float, ...]] | None = [] if steps else None
@@ -79,6 +82,18 @@ class Recorder:
         """Note that a request can never run."""
         self.status[row] = STATUSES.index("rejected")
         self.reason[row] = REASONS.index(reason)
+
+    def abortion(self, row: int) -> None:
+        """Note that a request's client gave up, or gave up the session before the request."""
+        self.status[row] = STATUSES.index("aborted")
+
+    def queued(self, replica: int, request: Request) -> None:
+        """Note that a request entered a replica's queue."""
+        self._timekeepers[replica].arrive(request)
+
+    def planned(self, replica: int, now_s: float, plan: StepPlan) -> None:
+        """Note who moved between queue and batch, and what holds the rest."""
+        self._timekeepers[replica].plan(now_s, plan)
 
     def step(
         self,
@@ -127,6 +142,7 @@ class Recorder:
         if request.finish_s is not None:
             times["finish_s"][row] = request.finish_s
             self.status[row] = STATUSES.index("finished")
+            self._timekeepers[replica].finish(request)
         self.hit_tokens[row] = request.hit_tokens
         self.num_preemptions[row] = request.num_preemptions
         self.recomputed_tokens[row] = request.recomputed_tokens
@@ -138,7 +154,13 @@ class Recorder:
         return Tables(self._requests(), self._memory(), self._step_table())
 
     def _requests(self) -> pa.Table:
-        trace = self.trace
+        trace, times = self.trace, self.times
+        parts = self.parts.columns(
+            scheduled_s=times["first_scheduled_s"],
+            first_token_s=times["first_token_s"],
+            finish_s=times["finish_s"],
+            preempted=self.num_preemptions,
+        )
         columns: dict[str, Any] = {
             "request": np.arange(trace.num_requests),
             "session": trace.session,
@@ -149,10 +171,11 @@ class Recorder:
             "prompt_tokens": trace.prompt_tokens,
             "output_tokens": trace.output_tokens,
             # NaN means "did not happen": null in the table
-            **{name: pa.array(column, from_pandas=True) for name, column in self.times.items()},
+            **{name: pa.array(column, from_pandas=True) for name, column in times.items()},
             "hit_tokens": self.hit_tokens,
             "num_preemptions": self.num_preemptions,
             "recomputed_tokens": self.recomputed_tokens,
+            **{name: pa.array(column, from_pandas=True) for name, column in parts.items()},
             "status": pa.DictionaryArray.from_arrays(self.status, list(STATUSES)),
             "reason": pa.DictionaryArray.from_arrays(self.reason, list(REASONS)),
         }

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from simkv.obs.explain import sentence
+
 _ACCOUNTS = (
     ("tokens", "live tokens"),
     ("tail", "tail of last blocks"),
@@ -18,7 +20,8 @@ def render_summary(summary: dict[str, Any]) -> str:
     lines = [
         f"requests    {summary['num_finished']:,} finished of {summary['num_requests']:,}"
         + _counted(summary, "num_rejected", "rejected")
-        + _counted(summary, "num_unfinished", "unfinished"),
+        + _counted(summary, "num_unfinished", "unfinished")
+        + _counted(summary, "num_aborted", "given up by their clients"),
         f"time        {summary['makespan_s']:,.1f} s simulated, {summary['num_steps']:,} steps, "
         f"{_percent(summary['busy_ratio'])} busy",
         f"rates       {_number(summary['requests_per_s'])} requests/s, "
@@ -37,6 +40,12 @@ def render_summary(summary: dict[str, Any]) -> str:
     ):
         values = (_number(summary[name][key]) for key in ("mean", "p50", "p90", "p99"))
         lines.append(f"{label:<24}" + "".join(f"{value:>10}" for value in values))
+    for label, ratios in (
+        ("TTFT", summary["ttft_parts"]),
+        ("P99 TTFT", summary["ttft_p99_parts"]),
+    ):
+        if words := sentence(ratios):
+            lines.append(f"{label:<12}{words}")
     memory, sharing = summary["memory"], summary["sharing"]
     lines += ["", f"KV memory, {memory['pool_slots']:,} slots (share of time and space)"]
     lines += [

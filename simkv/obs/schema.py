@@ -6,10 +6,11 @@ Units are in the names of the columns; docs/metrics.md defines what is computed 
 import pyarrow as pa
 
 from simkv.kv.usage import COUNTS
+from simkv.obs.parts import PARTS
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
-STATUSES = ("finished", "rejected", "unfinished")
+STATUSES = ("finished", "rejected", "unfinished", "aborted")
 """What can have become of a request when a run ends."""
 
 REASONS = ("", "exceeds-model-limit", "exceeds-pool")
@@ -32,6 +33,7 @@ REQUESTS = pa.schema(
         ("hit_tokens", pa.int64()),
         ("num_preemptions", pa.int32()),
         ("recomputed_tokens", pa.int64()),
+        *((name, pa.float64()) for name in PARTS),
         ("status", pa.dictionary(pa.int8(), pa.string())),
         ("reason", pa.dictionary(pa.int8(), pa.string())),
     ]

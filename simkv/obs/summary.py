@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 
+from simkv.obs.explain import part_metrics
 from simkv.obs.metrics import memory_metrics, request_metrics
 from simkv.obs.recorder import Recorder, Tables
 from simkv.obs.schema import SERIES
@@ -38,6 +39,7 @@ def summarize(
     num_steps, busy_s = recorder.num_steps, sum(recorder.busy_s)
     return {
         **request_metrics(requests, ttft_s=ttft_s, tpot_s=tpot_s, span_s=span_s),
+        **part_metrics(requests),
         "makespan_s": end_s,
         "num_steps": num_steps,
         "mean_step_s": busy_s / num_steps if num_steps else None,

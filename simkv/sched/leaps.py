@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from simkv.errors import InvariantError
 from simkv.kv.manager import Lender
 from simkv.sched.decodes import Decodes
+from simkv.sched.hold import Hold
 from simkv.sched.naming import Writers
 from simkv.sched.plan import Entry, StepPlan, StepResult
 from simkv.sched.policy import VllmV1
@@ -65,7 +66,7 @@ class LeapingScheduler(Scheduler):
 
     def abort(self, request: Request) -> None:
         """Drop a request that its client gave up, between two steps."""
-        if self._open is None and self._is_gathered:
+        if self._open is None:
             self._scatter()
         super().abort(request)
 
@@ -105,8 +106,8 @@ class LeapingScheduler(Scheduler):
                 continue  # the chunk ends before the prompt does: nothing is sampled
             place = self._prefills.pop(request)
             request.num_tokens += 1
-            if request.first_token_s is None:
-                request.first_token_s = end_s
+            if request.caught_up_s is None:
+                request.catch_up(end_s)
             if request.num_tokens >= self._last_tokens(request):
                 ended.append((place, request))
             else:
@@ -138,9 +139,9 @@ class LeapingScheduler(Scheduler):
             self._scatter()
             return super()._decide(now_s)
         if self.waiting:
-            self._plan_waiting(plan, now_s)
+            plan.hold = self._plan_waiting(plan, now_s)
         self._start(plan)
-        if self.decodes.offsets and not plan.entries and self._stays_blocked():
+        if self.decodes.offsets and not plan.entries and self._stays(plan.hold):
             plan.num_steps = self._num_steps()
         return plan
 
@@ -201,13 +202,15 @@ class LeapingScheduler(Scheduler):
             return 1
         return 1 + decodes.steps_covered(self.kv.num_free_blocks, decodes.step + 1, more)
 
-    def _stays_blocked(self) -> bool:
-        """Whether the head of the queue, refused now, is refused until the batch changes."""
-        if not self.waiting or not self._budget:
-            return True
-        if not self._writers or len(self.running) >= self.policy.max_num_seqs:
-            return True
-        return not self._writers.writes_to(self.waiting.head())
+    def _stays(self, hold: Hold | None) -> bool:
+        """Whether what holds the head of the queue does so until the batch changes."""
+        if hold is Hold.MEMORY:
+            # Evicted hits could make its prompt too long for the rest of the budget.
+            chunked = self.policy.chunked_prefill
+            return chunked and not (self._writers and self._writers.writes_to(self.waiting.head()))
+        if hold is Hold.TOKEN_BUDGET and self._budget > 0:
+            return not self._writers or not self._writers.writes_to(self.waiting.head())
+        return True
 
     def _match(self, request: Request) -> int:
         if self._writers:
@@ -261,6 +264,8 @@ class LeapingScheduler(Scheduler):
 
     def _scatter(self) -> None:
         """Write everything down and let the group go: the reference decides from here on."""
+        if not self._is_gathered:
+            return
         self.refresh()
         self.decodes.clear()
         self._writers.clear()

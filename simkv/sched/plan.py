@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from simkv.sched.hold import Hold
 from simkv.sched.request import Request
 from simkv.sched.work import StepWork
 
@@ -27,6 +28,8 @@ class StepPlan:
         Tokens that the step computes.
     hit_tokens
         Tokens that the admitted ones found in the prefix cache, all together.
+    hold
+        Why the head of the queue still waits; None if nobody does.
     """
 
     entries: list[Entry] = field(default_factory=list)
@@ -37,6 +40,7 @@ class StepPlan:
     preempted: list[Request] = field(default_factory=list)
     num_tokens: int = 0
     hit_tokens: int = 0
+    hold: Hold | None = None
 
 
 @dataclass(slots=True)

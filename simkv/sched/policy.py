@@ -30,6 +30,8 @@ class VllmV1:
         Admit a request only if its whole prompt would fit now (``scheduler_reserve_full_isl``).
     watermark_ratio
         Share of the pool kept free when a request is admitted to a non-empty batch.
+    async_scheduling
+        Plan each step while the one before it is under way, not knowing its tokens yet.
     """
 
     kind: Literal["vllm-v1"] = "vllm-v1"
@@ -42,6 +44,7 @@ class VllmV1:
     long_prefill_adaptive: bool = False
     reserve_full_prompt: bool = True
     watermark_ratio: float = 0.0
+    async_scheduling: bool = False
 
     def __post_init__(self) -> None:
         """Check ranges, for library callers too."""

@@ -20,7 +20,7 @@ class Status(Enum):
 _ALLOWED = {
     Status.WAITING: {Status.RUNNING, Status.ABORTED},
     Status.RUNNING: {Status.PREEMPTED, Status.FINISHED, Status.ABORTED},
-    Status.PREEMPTED: {Status.RUNNING, Status.ABORTED},
+    Status.PREEMPTED: {Status.RUNNING, Status.FINISHED, Status.ABORTED},
     Status.FINISHED: set(),
     Status.ABORTED: set(),
 }
@@ -42,8 +42,14 @@ class Request(Sequence):
         Orders requests of equal priority and arrival; None takes the id.
     first_scheduled_s, first_token_s, finish_s
         Set by the scheduler; None until it happens.
+    caught_up_s
+        End of the step that gave it a token first since it was last admitted, so that it knows
+        more than it ever did; None until then.
     hit_tokens
         Prompt tokens found in the prefix cache when it was first admitted.
+    num_placeholders
+        Tokens that it has sampled, or will in a step under way, and that are not known yet; more
+        than 0 only where steps are planned ahead.
     num_preemptions
         How often it lost its memory and had to start again.
     recomputed_tokens
@@ -59,7 +65,9 @@ class Request(Sequence):
     first_scheduled_s: float | None = None
     first_token_s: float | None = None
     finish_s: float | None = None
+    caught_up_s: float | None = None
     hit_tokens: int = 0
+    num_placeholders: int = 0
     num_preemptions: int = 0
     lost_tokens: int = 0
     recomputed_tokens: int = 0
@@ -69,6 +77,12 @@ class Request(Sequence):
         if status not in _ALLOWED[self.status]:
             raise InvariantError(f"request {self.id} cannot go from {self.status} to {status}")
         self.status = status
+
+    def catch_up(self, end_s: float) -> None:
+        """Note the first token since the last admission, or of all, at the end of its step."""
+        self.caught_up_s = end_s
+        if self.first_token_s is None:
+            self.first_token_s = end_s
 
     @property
     def order(self) -> tuple[int, float, int]:

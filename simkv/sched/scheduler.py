@@ -7,6 +7,7 @@ with; docs/architecture.md walks through a step.
 
 from simkv.errors import InvariantError
 from simkv.kv.manager import KVManager
+from simkv.sched.hold import Hold
 from simkv.sched.plan import StepPlan, StepResult
 from simkv.sched.policy import VllmV1
 from simkv.sched.request import Request, Status
@@ -81,8 +82,8 @@ class Scheduler:
             if computed_before + num_tokens < request.num_tokens:
                 continue  # the chunk ends before the prompt does: nothing is sampled
             request.num_tokens += 1
-            if request.first_token_s is None:
-                request.first_token_s = result.end_s
+            if request.caught_up_s is None:
+                request.catch_up(result.end_s)
             num_known = request.num_tokens
             if num_known > request.final_tokens or num_known >= self.max_model_len:
                 self.running.remove(request)
@@ -97,8 +98,8 @@ class Scheduler:
         self._budget = self.policy.max_num_batched_tokens
         self._threshold = self._long_prefill_threshold()
         self._plan_running(plan)
-        if self.waiting and not plan.preempted:
-            self._plan_waiting(plan, now_s)
+        if self.waiting:
+            plan.hold = Hold.PREEMPTION if plan.preempted else self._plan_waiting(plan, now_s)
         self._start(plan)
         return plan
 
@@ -171,10 +172,17 @@ class Scheduler:
         self.waiting.put_back(victim)
         plan.preempted.append(victim)
 
-    def _plan_waiting(self, plan: StepPlan, now_s: float) -> None:
-        """Admit waiting requests from the head for as long as they fit (rule 4)."""
+    def _plan_waiting(self, plan: StepPlan, now_s: float) -> Hold | None:
+        """Admit waiting requests from the head for as long as they fit (rule 4).
+
+        Returns what holds the next one, None if all are admitted.
+        """
         policy, waiting, running = self.policy, self.waiting, self.running
-        while self._budget > 0 and waiting and len(running) < policy.max_num_seqs:
+        while waiting:
+            if self._budget <= 0:
+                return Hold.TOKEN_BUDGET
+            if len(running) >= policy.max_num_seqs:
+                return Hold.BATCH_SLOT
             request = waiting.head()
             hit_tokens = self._match(request)
             num_tokens = request.num_tokens - hit_tokens
@@ -182,7 +190,7 @@ class Scheduler:
                 num_tokens = self._threshold
             if num_tokens > self._budget:
                 if not policy.chunked_prefill:
-                    return
+                    return Hold.TOKEN_BUDGET
                 num_tokens = self._budget
             if not self.kv.admit(
                 request,
@@ -191,12 +199,13 @@ class Scheduler:
                 full_tokens=request.num_tokens if policy.reserve_full_prompt else 0,
                 watermark_ratio=policy.watermark_ratio if running else 0.0,
             ):
-                return
+                return Hold.MEMORY
             waiting.pop()
             running.append(request)
             self._note_admission(plan, request, hit_tokens, now_s)
             plan.entries.append((request, num_tokens, hit_tokens))
             self._budget -= num_tokens
+        return None
 
     def _match(self, request: Request) -> int:
         """Return the tokens that a waiting request finds in the prefix cache."""
@@ -208,6 +217,7 @@ class Scheduler:
         """Keep the statistics of an admission (rule 8.1): resumed requests are counted apart."""
         request.move(Status.RUNNING)
         request.computed_tokens = hit_tokens
+        request.caught_up_s = None
         plan.hit_tokens += hit_tokens
         self.kv.advance(hit_tokens)
         if request.num_preemptions:

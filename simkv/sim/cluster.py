@@ -1,5 +1,6 @@
 """A cluster in simulated time: requests arrive, are routed, or are rejected with a reason."""
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import overload
@@ -11,7 +12,7 @@ from simpy.events import URGENT
 from simkv.kv.sequence import cover
 from simkv.obs.recorder import Recorder
 from simkv.route.policy import ReplicaView, Router
-from simkv.sched.request import Request
+from simkv.sched.request import Request, Status
 from simkv.sim.call import Call
 from simkv.sim.replica import Replica
 from simkv.workload.trace import Trace
@@ -79,6 +80,7 @@ class Cluster:
         self._prompt_tokens: list[int] = trace.prompt_tokens.tolist()
         self._output_tokens: list[int] = trace.output_tokens.tolist()
         self._priority: list[int] = trace.priority.tolist()
+        self._patience_s: list[float] = trace.patience_s.tolist()
         self._next = 0
 
     def start(self) -> None:
@@ -90,6 +92,15 @@ class Cluster:
         """Record a finished request and release those that waited for it."""
         self.recorder.progress(replica, request)
         self._done(request.id)
+
+    def abort(self, replica: int, request: Request) -> None:
+        """Record a request whose client gave up; what would have followed is given up too."""
+        self.recorder.progress(replica, request)
+        given_up = [request.id]
+        for row in given_up:
+            self.recorder.abortion(row)
+            self.num_done += 1
+            given_up += self._followers.get(row, ())
 
     def _arrive(self, _event: simpy.Event) -> None:
         """Route every request that is due, then wait for the next."""
@@ -112,7 +123,12 @@ class Cluster:
             return
         index = self.router.choose(Views(self.replicas), self._num_routed)
         self._num_routed += 1
-        self.replicas[index].submit(request)
+        replica = self.replicas[index]
+        replica.submit(request)
+        patience_s = self._patience_s[row]
+        if math.isfinite(patience_s):
+            give_up = partial(self._give_up, replica, request)
+            Call(self.env, patience_s, give_up, priority=URGENT)
 
     def _request(self, row: int, now_s: float) -> Request:
         prompt, output = self._prompt_tokens[row], self._output_tokens[row]
@@ -137,6 +153,10 @@ class Cluster:
         if not scheduler.kv.can_ever_hold(request.final_tokens):
             return "exceeds-pool"
         return ""
+
+    def _give_up(self, replica: Replica, request: Request, _event: simpy.Event) -> None:
+        if request.status not in (Status.FINISHED, Status.ABORTED):
+            replica.give_up(request)
 
     def _release(self, row: int, _event: simpy.Event) -> None:
         self._route(row)

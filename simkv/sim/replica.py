@@ -1,6 +1,6 @@
 """One replica in simulated time: its scheduler plans, the cost model says how long it takes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import simpy
 from simpy.events import NORMAL
@@ -8,9 +8,10 @@ from simpy.events import NORMAL
 from simkv.cost.model import CostModel
 from simkv.errors import InvariantError
 from simkv.obs.recorder import Recorder
+from simkv.obs.watch import Watcher
 from simkv.route.policy import ReplicaView
 from simkv.sched.plan import StepPlan, StepResult
-from simkv.sched.request import Request
+from simkv.sched.request import Request, Status
 from simkv.sched.scheduler import Scheduler
 from simkv.sim.call import Call
 
@@ -28,8 +29,10 @@ class Replica:
         Who decides and who says how long it takes.
     recorder
         Takes down steps and memory.
-    on_finish
-        Called with each request that finished, in order.
+    on_finish, on_abort
+        Called with each request that finished, or whose client gave up, in order.
+
+    Whoever is in ``watchers`` looks on.
     """
 
     def __init__(
@@ -40,6 +43,7 @@ class Replica:
         cost: CostModel,
         recorder: Recorder,
         on_finish: Callable[[int, Request], None],
+        on_abort: Callable[[int, Request], None],
     ) -> None:
         self.env = env
         self.index = index
@@ -47,19 +51,29 @@ class Replica:
         self.cost = cost
         self.recorder = recorder
         self.on_finish = on_finish
+        self.on_abort = on_abort
+        self.watchers: Sequence[Watcher] = ()
         self.outstanding_tokens = 0
         self._busy = False
         self._plan = StepPlan()
+        self._given_up: list[Request] = []
         self._note()
 
     def submit(self, request: Request) -> None:
         """Queue a request; an idle replica starts once everything due now has arrived."""
         self.scheduler.add(request)
         self.outstanding_tokens += request.final_tokens
+        self.recorder.queued(self.index, request)
+        for watcher in self.watchers:
+            watcher.arrived(self.index, self.env.now, request)
         self._note()
         if not self._busy:
             self._busy = True
             Call(self.env, 0.0, self._start, priority=NORMAL)
+
+    def give_up(self, request: Request) -> None:
+        """Drop a request that its client gave up, before the next step is planned (rule 2.1)."""
+        self._given_up.append(request)
 
     def view(self) -> ReplicaView:
         """Return what a router may know."""
@@ -73,6 +87,8 @@ class Replica:
 
     def _start(self, event: simpy.Event) -> None:
         now_s = self.env.now
+        if self._given_up:
+            self._abort()
         plan = self.scheduler.plan(now_s)
         self._count(plan)
         if not plan.entries:
@@ -84,12 +100,29 @@ class Replica:
         Call(self.env, step_s, self._end, priority=NORMAL)
 
     def _end(self, event: simpy.Event) -> None:
-        for request in self.scheduler.commit(self._plan, StepResult(end_s=self.env.now)):
+        for request in self._commit(self._plan):
             self.on_finish(self.index, request)
         self._start(event)
 
+    def _commit(self, plan: StepPlan) -> list[Request]:
+        finished = self.scheduler.commit(plan, StepResult(end_s=self.env.now))
+        for watcher in self.watchers:
+            watcher.committed(self.index, self.env.now, finished, self.scheduler)
+        return finished
+
+    def _abort(self) -> None:
+        for request in self._given_up:
+            if request.status not in (Status.FINISHED, Status.ABORTED):
+                self.outstanding_tokens -= request.final_tokens - request.computed_tokens
+                self.scheduler.abort(request)
+                self.on_abort(self.index, request)
+        self._given_up.clear()
+
     def _count(self, plan: StepPlan) -> None:
-        """Keep the sum of ``final - computed`` tokens over all unfinished requests."""
+        """Tell who listens; keep the sum of ``final - computed`` tokens over the unfinished."""
+        self.recorder.planned(self.index, self.env.now, plan)
+        for watcher in self.watchers:
+            watcher.planned(self.index, self.env.now, plan, self.scheduler)
         for request in plan.preempted:
             self.outstanding_tokens += request.lost_tokens
         self.outstanding_tokens -= plan.num_tokens + plan.hit_tokens

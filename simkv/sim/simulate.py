@@ -1,6 +1,6 @@
 """One run, from a configuration to tables."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import simpy
@@ -8,9 +8,14 @@ import simpy
 from simkv.config.build import build_cost_model, build_scheduler, build_served
 from simkv.config.run import RunConfig
 from simkv.errors import TraceError
+from simkv.obs.invariants import check_tables
 from simkv.obs.recorder import Recorder, Tables
 from simkv.obs.summary import summarize
+from simkv.obs.watch import Watcher
+from simkv.sched.asynchronous import AsyncScheduler
+from simkv.sim.ahead import AheadReplica
 from simkv.sim.cluster import Cluster
+from simkv.sim.laws import Laws
 from simkv.sim.replica import Replica
 from simkv.workload.load import load
 from simkv.workload.trace import Trace
@@ -29,6 +34,8 @@ def simulate(
     trace: Trace | None = None,
     *,
     progress: Callable[[float], None] | None = None,
+    check: bool = False,
+    watchers: Sequence[Watcher] = (),
 ) -> Tables:
     """Simulate a run.
 
@@ -40,11 +47,18 @@ def simulate(
         Its workload where that is loaded already; None loads it.
     progress
         Called now and then with the share of requests that are done.
+    check
+        Check every law at every step, and the tables at the end. Changes nothing but the time
+        that it takes.
+    watchers
+        Who looks on while it goes.
 
     Raises
     ------
     InputError
         If the workload, the model, the device or the profile cannot be used.
+    InvariantError
+        If a law is broken: a bug.
     """
     served = build_served(config)
     if trace is None:
@@ -61,13 +75,24 @@ def simulate(
     cost = build_cost_model(config, served)
     for index in range(config.cluster.num_replicas):
         scheduler = build_scheduler(config, served)
-        cluster.replicas.append(Replica(env, index, scheduler, cost, recorder, cluster.finish))
+        means = (cost, recorder, cluster.finish, cluster.abort)
+        if isinstance(scheduler, AsyncScheduler):
+            cluster.replicas.append(AheadReplica(env, index, scheduler, *means))
+        else:
+            cluster.replicas.append(Replica(env, index, scheduler, *means))
+    watchers = (Laws(len(cluster.replicas)), *watchers) if check else watchers
+    for replica in cluster.replicas:
+        replica.watchers = watchers
     cluster.start()
     env.run(until=None if config.measure.drain else _stop_s(trace))
     for replica in cluster.replicas:
         for request in (*replica.scheduler.running, *replica.scheduler.waiting):
             recorder.progress(replica.index, request)
+    for watcher in watchers:
+        watcher.ended(env.now)
     tables = recorder.close(env.now)
+    if check:
+        check_tables(tables)
     tables.summary = summarize(
         recorder,
         tables,

@@ -91,6 +91,7 @@ def resample(trace: Trace, *, seed: int) -> Trace:
         turn=trace.turn[source],
         after=place[after[order]],
         think_s=think_s[order],
+        patience_s=trace.patience_s[source],
         tenant=trace.tenant[source],
         priority=trace.priority[source],
         notes=(*trace.notes, note),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from simkv.errors import ConfigError
+from simkv.workload.clones import ShareWithin
 from simkv.workload.servegen import ServeGen
 from simkv.workload.synthetic import Synthetic
 
@@ -31,6 +32,14 @@ class Transform:
     too_long
         What becomes of a request whose prompt and output pass the model's limit. ``keep``: the
         simulator rejects it, with its reason. ``clip``: it is shortened, counted in the notes.
+    share_within
+        Whose prefixes a request may hit: of ``all``, or only of its own ``tenant`` or ``session``
+        (a request without a session then shares with nobody).
+    num_samples
+        Outputs asked for each prompt: every request becomes so many, one behind the other.
+    patience_s
+        Longest time from arrival to end that a client waits before it gives up (None: as the trace
+        says, mostly for ever).
     loop
         ``open``: every request arrives at its time. ``closed``: a follow-up turn arrives when
         its predecessor has finished and its think time has passed. ``auto``: closed exactly where
@@ -44,6 +53,9 @@ class Transform:
     rate_scale: float = 1.0
     max_requests: int | None = None
     too_long: Literal["keep", "clip"] = "keep"
+    share_within: ShareWithin = "all"
+    num_samples: int = 1
+    patience_s: float | None = None
     loop: Literal["auto", "open", "closed"] = "auto"
 
     def __post_init__(self) -> None:
@@ -54,6 +66,8 @@ class Transform:
             ("keep_ratio", 0 < self.keep_ratio <= 1, "a ratio above 0 and up to 1"),
             ("rate_scale", self.rate_scale > 0, "more than 0"),
             ("max_requests", self.max_requests is None or self.max_requests > 0, "1 or more"),
+            ("num_samples", self.num_samples > 0, "1 or more"),
+            ("patience_s", self.patience_s is None or self.patience_s > 0, "more than 0"),
         )
         for name, holds, expected in checks:
             if not holds:

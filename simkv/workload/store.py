@@ -20,7 +20,8 @@ from simkv.workload.trace import Trace
 SCHEMA_VERSION = 1
 _ROW_GROUP = 65_536
 _KEY = b"simkv.trace"
-_FLOATS = ("arrival_s", "think_s")
+_FLOATS = ("arrival_s", "think_s", "patience_s")
+_ADDED = ("patience_s",)  # columns that older files lack
 _INTS = ("prompt_tokens", "output_tokens", "session", "turn", "after", "tenant", "priority")
 _LISTS = ("segment_id", "segment_tokens")
 
@@ -122,6 +123,8 @@ def _about(table: pa.Table, path: Path) -> dict[str, Any]:
 
 
 def _column(table: pa.Table, name: str) -> Any:
+    if name in _ADDED and name not in table.column_names:
+        return np.full(table.num_rows, np.nan)
     column = table.column(name)
     if name in _FLOATS:
         column = column.fill_null(float("nan"))

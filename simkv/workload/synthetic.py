@@ -240,6 +240,7 @@ def _lay_out(
         turn=turn[order],
         after=place[after[order]],
         think_s=think_s[order],
+        patience_s=np.full(len(rows), np.nan),
         tenant=tenant[session[order]],
         priority=np.zeros(len(rows), dtype=np.int64),
         granularity_tokens=1,

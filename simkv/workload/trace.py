@@ -44,6 +44,9 @@ class Trace:
         Session number and position in it; -1 and 0 where there are none.
     after, think_s
         Row of the request whose end releases this one (-1: none) and the delay after it.
+    patience_s
+        Seconds after its arrival at which a request's client gives up, unless it has ended; NaN
+        where it waits for ever.
     tenant, priority
         Small integers; a smaller priority goes first.
     granularity_tokens
@@ -64,6 +67,7 @@ class Trace:
     turn: Ints
     after: Ints
     think_s: Floats
+    patience_s: Floats
     tenant: Ints
     priority: Ints
     granularity_tokens: int = 0
@@ -74,7 +78,7 @@ class Trace:
         """Check what must hold of every trace, whoever made it."""
         rows = len(self.prompt_tokens)
         for column in ("arrival_s", "output_tokens", "session", "turn", "after", "think_s",
-                       "tenant", "priority"):  # fmt: skip
+                       "patience_s", "tenant", "priority"):  # fmt: skip
             if len(getattr(self, column)) != rows:
                 raise TraceError(
                     f"column {column} has {len(getattr(self, column))} rows, expected {rows}",
@@ -117,6 +121,7 @@ def make_trace(
     turn: Sequence[int] | Ints | None = None,
     after: Sequence[int] | Ints | None = None,
     think_s: Sequence[float] | Floats | None = None,
+    patience_s: Sequence[float] | Floats | None = None,
     tenant: Sequence[int] | Ints | None = None,
     priority: Sequence[int] | Ints | None = None,
     granularity_tokens: int = 0,
@@ -145,6 +150,7 @@ def make_trace(
         turn=ints(turn, 0),
         after=ints(after, -1),
         think_s=floats(think_s),
+        patience_s=floats(patience_s),
         tenant=ints(tenant, 0),
         priority=ints(priority, 0),
         granularity_tokens=granularity_tokens,

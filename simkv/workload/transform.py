@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from simkv.errors import ConfigError, TraceError
 from simkv.rng import stream
+from simkv.workload.clones import isolate, sample
 from simkv.workload.ragged import gather
 from simkv.workload.release import nearest, open_s, start_s
 from simkv.workload.resample import resample
@@ -60,6 +61,10 @@ def apply(
                 "clipping needs the model's limit, which is unknown", path=f"{_PATH}.too_long"
             )
         trace = clip(trace, max_model_len)
+    trace = sample(isolate(trace, transform.share_within), transform.num_samples)
+    if transform.patience_s is not None:
+        patience_s = np.fmin(trace.patience_s, transform.patience_s)
+        trace = dataclasses.replace(trace, patience_s=patience_s)
     return _loop(trace, transform)
 
 
@@ -135,6 +140,7 @@ def _keep(trace: Trace, kept: npt.NDArray[np.bool_]) -> Trace:
         turn=trace.turn[rows],
         after=place[releaser],
         think_s=np.where(orphan, np.nan, trace.think_s[rows]),
+        patience_s=trace.patience_s[rows],
         tenant=trace.tenant[rows],
         priority=trace.priority[rows],
         notes=notes,

@@ -34,6 +34,16 @@ def test_linear_by_hand() -> None:
     assert cost.warnings() == []
 
 
+def test_linear_terms_of_an_engine_by_hand() -> None:
+    cost = _cost(Linear(base_s=1.0, prefill_s=0.5, pair_s=0.25, mixed_s=8.0))
+    # 2 chunks: 3 tokens over 4 cached ones see 5 + 6 + 7 keys, 2 over none see 1 + 2.
+    prefills = StepWork([(3, 4), (2, 0)], 0, 0, 0, 2)
+    assert cost.step_time_s(prefills) == 1.0 + 0.5 * 2 + 0.25 * (18 + 3)
+    mixed = StepWork([(3, 4), (2, 0)], 1, 9, 9, 3)
+    assert cost.step_time_s(mixed) == cost.step_time_s(prefills) + 8.0
+    assert cost.step_time_s(StepWork([], 1, 9, 9, 1)) == 1.0
+
+
 def test_roofline_of_one_decode_reads_the_weights_once() -> None:
     cost = _cost(Roofline(flops_ratio=1.0, bandwidth_ratio=1.0, host_overhead_s=0.0))
     model = find_model("llama-3.1-8b")

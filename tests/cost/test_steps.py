@@ -65,7 +65,7 @@ def test_steps_on_end_cost_what_each_costs_alone(name: str, work: StepWork, num_
 def test_a_row_of_decode_steps_holds_what_a_lookup_gives(name: str, work: StepWork) -> None:
     cost = COSTS[name]
     batch = work.num_decodes
-    at = cost._context_tokens(work)  # type: ignore[attr-defined]
+    at = cost._context_of(work)  # type: ignore[attr-defined]
     assert cost.step_times_s(work, 1) == [cost._decode_step_s(batch, at)]  # type: ignore[attr-defined]
 
 

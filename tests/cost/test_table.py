@@ -4,6 +4,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +13,8 @@ from simkv.cost.build import build_cost
 from simkv.cost.catalog import find_device, find_model
 from simkv.cost.choice import MeasuredTable
 from simkv.cost.model import CostModel
-from simkv.cost.profile import find_profile, load, profiles, save
+from simkv.cost.physics import mixed_ragged_ratio
+from simkv.cost.profile import find_profile, load, profile_of_device, profiles, save
 from simkv.errors import ConfigError, InputError, ProfileError
 from simkv.sched.work import StepWork
 
@@ -89,6 +91,39 @@ def test_a_ragged_batch_costs_a_little_more(device: str) -> None:
     even, ragged = _decode(32, 1000), StepWork([], 32, 32 * 1000, 8000, 32)
     ratio = cost.step_time_s(ragged) / cost.step_time_s(even)
     assert 1.0 < ratio < 1.1
+
+
+@pytest.mark.parametrize("device", _DEVICES)
+def test_a_chunk_of_one_token_is_a_decode_to_the_kernel(device: str) -> None:
+    cost = _COSTS[device]
+    decodes = StepWork([], 17, 16 * 1000 + 720, 1000, 17)
+    assert cost.step_time_s(StepWork([(1, 719)], 16, 16 * 1000, 1000, 17)) == (
+        cost.step_time_s(decodes)
+    )
+    assert cost.step_time_s(StepWork([(1, 719)], 0, 0, 0, 1)) == (
+        cost.step_time_s(StepWork([], 1, 720, 720, 1))
+    )
+    with_chunk = StepWork([(300, 0), (1, 719)], 16, 16 * 1000, 1000, 18)
+    assert cost.step_time_s(with_chunk) == (
+        cost.step_time_s(StepWork([(300, 0)], 17, 16 * 1000 + 720, 1000, 18))
+    )
+
+
+@pytest.mark.parametrize("device", ["rtx-4090", "rtx-pro-6000"])
+@pytest.mark.parametrize("longest", [1000, 2000, 4000])
+def test_a_long_decode_stretches_a_step_with_a_prefill(device: str, longest: int) -> None:
+    cost, profile = _COSTS[device], profile_of_device(device)
+    assert profile.mixed is not None
+    even, ragged = (StepWork([(256, 128)], 32, 32000, most, 33) for most in (1000, longest))
+    with_attention, without = (
+        cost.step_time_s(work) for work in (even, StepWork([(288, 0)], 0, 0, 0, 33))
+    )
+    columns = [np.array([float(x)]) for x in (256, 128, 32, 1000, longest)]
+    ratio = float(mixed_ragged_ratio(profile.mixed.coefficients, *columns)[0])
+    added = cost.step_time_s(ragged) - with_attention
+    # Attention is what a step has beyond its dense layers: less than all, more than the difference.
+    assert (ratio - 1) * (with_attention - without) <= added <= (ratio - 1) * with_attention
+    assert (added > 0) is (longest > 1000)
 
 
 def test_times_are_plain_floats_and_repeat() -> None:

@@ -43,6 +43,8 @@ _BANDS = [
     ("rtx4090-llmservingsim", "decode bf16", "alternate batch", 0.04, 0.18),
     ("rtx4090-llmservingsim", "mixed bf16", "alternate batch", 0.05, 0.30),
     ("rtxpro6000-llmservingsim", "mixed bf16", "points off the grid", 0.02, 0.10),
+    ("rtx4090-llmservingsim", "ragged bf16", "with a prefill", 0.03, 0.20),
+    ("rtxpro6000-llmservingsim", "ragged bf16", "with a prefill", 0.03, 0.15),
 ]
 
 

@@ -1,8 +1,9 @@
-"""``Accounts`` and the block-by-block reference, driven by the same calls and compared each time.
+"""``Accounts``, ``Blocks`` and a slow reference, driven by the same calls and compared each time.
 
 Numbers pick what an operation acts on, so that Hypothesis and a plain random stream can both
-drive it. After every operation the two pools are compared as wholes: not only their counts, but
-the content of the free queue in its order and the copies of every cached block in theirs.
+drive it. After every operation the pools are compared as wholes: not only their counts, but the
+content of the free queue in its order and the copies of every cached block in theirs; ``Blocks``
+and the reference to the block id.
 """
 
 from collections import Counter
@@ -10,14 +11,16 @@ from collections import Counter
 import numpy as np
 
 from simkv.kv.accounts import Accounts
+from simkv.kv.blocks import Blocks
 from simkv.kv.invariants import check_memory, check_prefixes_closed
 from simkv.kv.prefix import Run, Stretch, stretches
 from simkv.kv.sequence import Segments, Sequence, cover
+from tests.kv.mirror import Mirror
 from tests.kv.reference import BlockPool, Name
 
 
 class Lockstep:
-    """Two pools in step, the sequences that they hold, and all content that there ever was."""
+    """Three pools in step, the sequences that they hold, and all content that there ever was."""
 
     def __init__(
         self,
@@ -33,6 +36,9 @@ class Lockstep:
         self.slow = BlockPool(
             block_tokens=block_tokens, num_blocks=num_blocks, prefix_caching=prefix_caching
         )
+        self.real = Mirror(
+            Blocks(block_tokens=block_tokens, num_blocks=num_blocks, prefix_caching=prefix_caching)
+        )
         self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
         self.contents: list[Segments] = []
@@ -41,6 +47,7 @@ class Lockstep:
         self.blocks: dict[tuple[int, int], Name] = {}
         self.seen = Counter[str]()
         self._num_segments = 0
+        self._copied_tokens = 0
         self._queue: dict[Run, tuple[int, int]] = {}
 
     def arrive(self, base: int, keep: int, fresh_tokens: int, output_tokens: int) -> None:
@@ -72,7 +79,7 @@ class Lockstep:
         """Admit a waiting sequence with its hit and up to ``num_tokens`` to compute."""
         sequence = self.waiting[index % len(self.waiting)]
         hit = self.fast.match(sequence)
-        assert hit == self.slow.match(sequence)
+        assert hit == self.slow.match(sequence) == self.real.match(sequence)
         inside = self._begins_inside_a_run(sequence, hit)
         target = hit + 1 + num_tokens % (sequence.num_tokens - hit)
         cuts = self._num_cuts()
@@ -84,9 +91,9 @@ class Lockstep:
                 full_tokens=sequence.num_tokens if full else 0,
                 watermark_ratio=watermark_ratio,
             )
-            for kv in (self.slow, self.fast)
+            for kv in (self.slow, self.fast, self.real)
         ]
-        assert fits[0] == fits[1]
+        assert fits[0] == fits[1] == fits[2]
         if not fits[0]:
             self.seen["admission refused"] += 1
             return False
@@ -114,6 +121,7 @@ class Lockstep:
         # The scheduler does not ask below the capacity: the answer must not depend on it.
         if always_ask or target >= sequence.capacity_tokens:
             assert self.fast.grow(sequence, target) == fits
+            assert self.real.grow(sequence, target) == fits
         else:
             assert fits
         if fits:
@@ -135,11 +143,35 @@ class Lockstep:
             if not self.grow(self.running.index(sequence), 0):
                 return
 
+    def fork(self, index: int, output_tokens: int, follow: bool) -> None:
+        """Let a new sequence go on from where a running one is, with other content or the same."""
+        parent = self.running[index % len(self.running)]
+        number, known = len(self.contents), parent.computed_tokens
+        self._num_segments += 1
+        total = known + output_tokens
+        kept = min(total, parent.final_tokens + 1) if follow else known
+        segments = cover(cover(parent.segments, kept, 0), total, number)
+        child = Sequence(
+            id=number,
+            segments=segments,
+            num_tokens=known,  # what the parent knows beyond that, the child samples anew
+            final_tokens=total - 1,
+            computed_tokens=known,
+        )
+        self.contents.append(child.segments)
+        self.stretches.append(stretches(child.segments, self.fast.block_tokens))
+        self._learn(child, total)
+        for kv in (self.slow, self.fast, self.real):
+            assert kv.fork(parent, child)
+        self.running.append(child)
+        self.seen["fork"] += 1
+        self.seen["fork inside a block"] += known % self.fast.block_tokens > 0
+
     def drop(self, index: int) -> None:
         """End a running sequence, finished or not."""
         sequence = self.running.pop(index % len(self.running))
         idle_before = len(self.slow.free)
-        for kv in (self.slow, self.fast):
+        for kv in (self.slow, self.fast, self.real):
             kv.release(sequence)
         sequence.computed_tokens = 0
         self.seen["release of shared blocks"] += bool(len(self.slow.free) == idle_before)
@@ -161,11 +193,41 @@ class Lockstep:
             assert fast.match(sequence) == slow.match(sequence)
             assert sequence.capacity_tokens == 0
         for sequence in self.running:
-            assert sequence.capacity_tokens == len(slow.tables[sequence.id]) * fast.block_tokens
+            self._check_capacity(sequence)
+        ops, real_ops = fast.take_ops(), self.real.kv.take_ops()
+        self._copied_tokens += ops.copied_tokens
+        self.seen["copy"] += ops.num_copies
+        assert self._copied_tokens == slow.num_copied_tokens
+        assert real_ops.copied_tokens == ops.copied_tokens
+        assert len(real_ops.copies) == real_ops.num_copies == ops.num_copies
         check_memory(fast, self.running)
+        self._check_blocks()
         if fast.cache is not None:
             self._compare_caches()
             check_prefixes_closed(fast.cache, self.stretches)
+
+    def _check_capacity(self, sequence: Sequence) -> None:
+        """Check that a sequence owns what it may write to unasked."""
+        table, size = self.slow.tables[sequence.id], self.fast.block_tokens
+        place, filled = divmod(sequence.computed_tokens, size)
+        if filled and self.slow.refs[table[place]] > 1:
+            assert sequence.capacity_tokens == sequence.computed_tokens
+        else:
+            assert sequence.capacity_tokens in (len(table) * size, sequence.computed_tokens)
+
+    def _check_blocks(self) -> None:
+        """Compare the physical manager with the reference, block id by block id."""
+        real, slow, pool = self.real.kv, self.slow, self.real.kv.pool
+        assert real.usage() == slow.usage()
+        assert (real.num_stored, real.num_evicted) == (slow.num_stored, slow.num_evicted)
+        assert list(pool.free_blocks()) == slow.free
+        copies = [self.real.copy(sequence) for sequence in self.running]
+        for copy in copies:
+            assert real.block_table(copy) == slow.tables[copy.id]
+            self._check_capacity(copy)
+        names = {self.blocks[key[1:]]: blocks for key, blocks in pool.copies()}
+        assert names == slow.index
+        check_memory(real, copies)
 
     def _compare_caches(self) -> None:
         assert self.fast.cache is not None
@@ -218,7 +280,7 @@ class Lockstep:
         return sum(run.before is not None for run in cache.runs()) if cache else 0
 
     def _computed(self, sequence: Sequence, target: int) -> None:
-        for kv in (self.slow, self.fast):
+        for kv in (self.slow, self.fast, self.real):
             kv.advance(target - sequence.computed_tokens)
         sequence.computed_tokens = target
 
@@ -244,6 +306,7 @@ def walk(
         prefix_caching=True,
         accounts=accounts,
     )
+    forks = float(rng.choice([0.0, 0.05, 0.2]))
     share, leave, twins = rng.uniform(0.3, 1), rng.uniform(0.02, 0.15), rng.uniform(0, 0.8)
     recent = int(rng.integers(1, 9))
     for _ in range(num_operations):
@@ -267,6 +330,8 @@ def walk(
             pools.drop(index)
         elif draw < 0.35 + 2 * leave:
             pools.preempt(index)
+        elif draw < 0.35 + 2 * leave + forks:
+            pools.fork(index, tokens + 1, bool(rng.random() < 0.3))
         elif draw < 0.8:
             pools.grow(index, tokens, always_ask=rng.random() < 0.5)
         else:

@@ -36,6 +36,7 @@ class BlockPool:
         self.prefix_caching = prefix_caching
         self.num_stored = 0
         self.num_evicted = 0
+        self.num_copied_tokens = 0
         self.free = list(range(1, num_blocks))  # 1.1: block 0 is never handed out
         self.refs = Counter[int]()
         self.name_of: dict[int, Name] = {}
@@ -91,9 +92,24 @@ class BlockPool:
         return True
 
     def grow(self, sequence: Sequence, target_tokens: int) -> bool:
-        if self.needed(target_tokens, self.tables[sequence.id], []) > len(self.free):
+        table = self.tables[sequence.id]
+        place, filled = divmod(sequence.computed_tokens, self.block_tokens)
+        copies = filled > 0 and self.refs[table[place]] > 1
+        if self.needed(target_tokens, table, []) + copies > len(self.free):
             return False
+        if copies:
+            self.refs[table[place]] -= 1
+            table[place] = self.take()
+            self.num_copied_tokens += filled
         self.fill(sequence, target_tokens)
+        return True
+
+    def fork(self, parent: Sequence, child: Sequence) -> bool:
+        """Share everything, the partial last block too."""
+        self.tables[child.id] = list(self.tables[parent.id])
+        self.live[child.id] = child
+        for block in self.tables[child.id]:
+            self.refs[block] += 1
         return True
 
     def needed(self, slots: int, table: list[int], hit: list[int]) -> int:
@@ -105,19 +121,26 @@ class BlockPool:
         """Hand out new blocks, then register what is full and known (5.5, 5.6)."""
         table = self.tables[sequence.id]
         while len(table) * self.block_tokens < target_tokens:
-            block = self.free.pop(0)
-            if block in self.name_of:
-                name = self.name_of.pop(block)
-                self.index[name].remove(block)
-                if not self.index[name]:
-                    del self.index[name]
-                self.num_evicted += 1
-            self.refs[block] = 1
-            table.append(block)
+            table.append(self.take())
+        self.register(sequence, min(target_tokens, sequence.num_tokens))
+
+    def take(self) -> int:
+        block = self.free.pop(0)
+        if block in self.name_of:
+            name = self.name_of.pop(block)
+            self.index[name].remove(block)
+            if not self.index[name]:
+                del self.index[name]
+            self.num_evicted += 1
+        self.refs[block] = 1
+        return block
+
+    def register(self, sequence: Sequence, num_tokens: int) -> None:
+        """Enter every full block below so many tokens (5.6, 9.4)."""
         if not self.prefix_caching:
             return
-        known = min(target_tokens, sequence.num_tokens)
-        for block, name in zip(table, self.names(sequence, known), strict=False):
+        table = self.tables[sequence.id]
+        for block, name in zip(table, self.names(sequence, num_tokens), strict=False):
             if block not in self.name_of:
                 self.name_of[block] = name
                 self.index.setdefault(name, []).append(block)

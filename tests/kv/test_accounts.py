@@ -147,6 +147,11 @@ class PagedMachine(RuleBasedStateMachine):
         if self.pools.running:
             self.pools.decode(index, num_steps)
 
+    @rule(index=INDEX, output_tokens=OUTPUT, follow=st.booleans())
+    def fork(self, index: int, output_tokens: int, follow: bool) -> None:
+        if self.pools.running:
+            self.pools.fork(index, output_tokens, follow)
+
     @rule(index=INDEX)
     def preempt(self, index: int) -> None:
         if self.pools.running:

@@ -3,9 +3,11 @@
 from typing import Any
 
 from simkv.kv.accounts import Accounts
+from simkv.kv.blocks import Blocks
 from simkv.kv.invariants import check_memory
 from simkv.kv.manager import KVManager
 from simkv.kv.sequence import Segments, cover
+from simkv.sched.asynchronous import AsyncScheduler
 from simkv.sched.invariants import check_plan, check_progress, check_requests
 from simkv.sched.plan import StepPlan, StepResult
 from simkv.sched.policy import VllmV1
@@ -27,14 +29,17 @@ class Driver:
         block_tokens: int = 16,
         max_model_len: int = 8192,
         kv: KVManager | None = None,
-        scheduler: type[Scheduler] = Scheduler,
+        scheduler: type[Scheduler] | None = None,
         check_every: int = 1,
         **policy: Any,
     ) -> None:
         self.kv: KVManager = kv or Accounts(
             block_tokens=block_tokens, num_blocks=num_blocks, prefix_caching=True
         )
-        self.scheduler = scheduler(VllmV1(**policy), self.kv, max_model_len=max_model_len)
+        chosen = AsyncScheduler if policy.get("async_scheduling") else Scheduler
+        self.scheduler = (scheduler or chosen)(
+            VllmV1(**policy), self.kv, max_model_len=max_model_len
+        )
         self.requests: list[Request] = []
         self.now_s = 0.0
         self.num_steps = 0
@@ -66,21 +71,32 @@ class Driver:
         return request
 
     def step(self) -> StepPlan:
-        """Plan a step, check it, and commit it a second later."""
-        plan = self.scheduler.plan(self.now_s)
-        checked = self.num_steps % self.check_every == 0
-        if checked:
-            check_plan(self.scheduler, plan)
-            check_progress(self.scheduler, plan)
-            check_requests(self.scheduler, self.requests)
-            if isinstance(self.kv, Accounts):
-                check_memory(self.kv, self.scheduler.running)
+        """Plan a step, check it, and commit what is due a second later."""
+        scheduler = self.scheduler
+        if isinstance(scheduler, AsyncScheduler) and not scheduler.wants_plan:
+            plan = StepPlan()
+            due = scheduler.due(None) if scheduler.num_open_plans else None
+        else:
+            plan = scheduler.plan(self.now_s)
+            self._check(plan)
+            due = scheduler.due(plan) if isinstance(scheduler, AsyncScheduler) else plan
         self.now_s += 1
-        self.scheduler.commit(plan, StepResult(end_s=self.now_s))
-        if checked:
-            check_requests(self.scheduler, self.requests)
+        if due is not None:
+            scheduler.commit(due, StepResult(end_s=self.now_s))
+        if self.num_steps % self.check_every == 0:
+            check_requests(scheduler, self.requests)
         self.num_steps += 1
         return plan
+
+    def _check(self, plan: StepPlan) -> None:
+        """Check all laws of a step that was just planned."""
+        if self.num_steps % self.check_every:
+            return
+        check_plan(self.scheduler, plan)
+        check_progress(self.scheduler, plan)
+        check_requests(self.scheduler, self.requests)
+        if isinstance(self.kv, Accounts | Blocks):
+            check_memory(self.kv, self.scheduler.running)
 
     def entries(self) -> list[tuple[int, int, int]]:
         """Do a step; return the id, the new and the earlier tokens of each entry."""

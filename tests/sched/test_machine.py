@@ -1,6 +1,14 @@
-"""A scheduler on accounts beside one on a block-by-block pool: the same plans, all laws on."""
+"""A scheduler on accounts beside some on blocks: the same plans, all laws on.
 
+The others have the physical manager, the same with a window that is never left, and the slow
+reference. All may plan one step ahead.
+"""
+
+from collections.abc import Callable
+from collections.abc import Sequence as Items
 from dataclasses import asdict
+from functools import partial
+from typing import Any
 
 import pytest
 from hypothesis import event, settings
@@ -8,10 +16,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from simkv.kv.accounts import Accounts
+from simkv.kv.blocks import Blocks
+from simkv.kv.groups import FullAttention, WindowAttention
+from simkv.kv.manager import KVManager
 from simkv.kv.sequence import Segments, cover
 from simkv.sched.plan import StepPlan
 from simkv.sched.request import Request
 from tests.kv.reference import BlockPool
+from tests.kv.window_reference import WindowPool
 from tests.sched.driver import Driver
 
 SMALL = st.integers(0, 9)
@@ -42,8 +54,22 @@ def outcome_of(request: Request) -> tuple[object, ...]:
     )
 
 
+def wide_window(**pool: Any) -> KVManager:
+    window = WindowAttention(window_tokens=100_000, step_tokens=300)
+    return Blocks(**pool, groups=(window,))
+
+
+POOLS: tuple[Callable[..., KVManager], ...] = (Accounts, Blocks, wide_window, BlockPool)
+
+
 class SchedulerMachine(RuleBasedStateMachine):
     """Arrivals, steps and aborts in any order, then steps until all have ended."""
+
+    choice = 0
+
+    def pools(self, step_tokens: int) -> Items[Callable[..., Any]]:
+        """Return what to compare, given the most tokens of a request under way."""
+        return POOLS
 
     @initialize(
         block_tokens=st.sampled_from((1, 2, 3, 4, 7, 16)),
@@ -57,6 +83,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         reserve=st.booleans(),
         watermark=st.sampled_from((0.0, 0.0, 0.1, 0.3)),
         chunks=st.sampled_from((True, True, False)),
+        ahead=st.booleans(),
+        choice=SMALL,
     )
     def build(
         self,
@@ -71,7 +99,10 @@ class SchedulerMachine(RuleBasedStateMachine):
         reserve: bool,
         watermark: float,
         chunks: bool,
+        ahead: bool,
+        choice: int,
     ) -> None:
+        self.choice = choice
         self.size = block_tokens
         # Without chunks every prompt has to fit an empty budget.
         self.limit = 10_000 if chunks else budget + 1
@@ -91,8 +122,9 @@ class SchedulerMachine(RuleBasedStateMachine):
                 long_prefill_adaptive=adaptive,
                 reserve_full_prompt=reserve,
                 watermark_ratio=watermark,
+                async_scheduling=ahead,
             )
-            for pool in (Accounts, BlockPool)
+            for pool in self.pools(budget * (1 + ahead))
         ]
         self.contents: list[Segments] = []
 
@@ -143,14 +175,13 @@ class SchedulerMachine(RuleBasedStateMachine):
             self._step()
 
     def _step(self) -> None:
-        fast, slow = (plan_of(run.step()) for run in self.runs)
-        assert fast == slow
-        fast_kv, slow_kv = (run.kv for run in self.runs)
-        assert fast_kv.usage() == slow_kv.usage()
-        assert (fast_kv.num_stored, fast_kv.num_evicted) == (
-            slow_kv.num_stored,
-            slow_kv.num_evicted,
+        first, *others = (plan_of(run.step()) for run in self.runs)
+        assert all(other == first for other in others)
+        first, *others = (
+            {"usage": run.kv.usage(), "counts": (run.kv.num_stored, run.kv.num_evicted)}
+            for run in self.runs
         )
+        assert all(other == first for other in others)
 
     @rule(index=SMALL)
     def abort(self, index: int) -> None:
@@ -169,14 +200,49 @@ class SchedulerMachine(RuleBasedStateMachine):
             self._step()
         for run in self.runs:
             run.drain(0)
-        fast, slow = ([outcome_of(one) for one in run.requests] for run in self.runs)
-        assert fast == slow
+        first, *others = ([outcome_of(one) for one in run.requests] for run in self.runs)
+        assert all(other == first for other in others)
         if any(one.num_preemptions for one in self.runs[0].requests):
             event("preempted")
         if any(one.hit_tokens for one in self.runs[0].requests):
             event("hit")
         if self.runs[0].kv.num_evicted:
             event("evicted")
+
+
+class WindowMachine(SchedulerMachine):
+    """The same for windows and hybrid groups, against the slow reference to the block id."""
+
+    WINDOWS: tuple[tuple[int | None, ...], ...] = ((1,), (7,), (40,), (None, 12), (None, 40))
+
+    def pools(self, step_tokens: int) -> Items[Callable[..., Any]]:
+        windows = self.WINDOWS[self.choice % len(self.WINDOWS)]
+        groups = [
+            FullAttention()
+            if window is None
+            else WindowAttention(window_tokens=window, step_tokens=step_tokens)
+            for window in windows
+        ]
+        return (
+            partial(Blocks, groups=groups),
+            partial(WindowPool, windows=windows, step_tokens=step_tokens),
+        )
+
+    def _step(self) -> None:
+        fast, slow = (run.step() for run in self.runs)
+        assert plan_of(fast) == plan_of(slow)
+        real, reference = (run.kv for run in self.runs)
+        assert isinstance(real, Blocks)
+        assert isinstance(reference, WindowPool)
+        assert list(real.pool.free_blocks()) == reference.free
+        assert (real.num_stored, real.num_evicted) == (
+            reference.num_stored,
+            reference.num_evicted,
+        )
+
+
+class LongWindowMachine(WindowMachine):
+    """The same, searched for longer by `make test-long`."""
 
 
 class LongSchedulerMachine(SchedulerMachine):
@@ -187,3 +253,7 @@ TestMachine = SchedulerMachine.TestCase
 TestMachine.settings = settings(max_examples=60, stateful_step_count=25)
 TestMachineLong = pytest.mark.slow(LongSchedulerMachine.TestCase)
 TestMachineLong.settings = settings(settings.get_profile("long"), stateful_step_count=40)
+TestWindows = WindowMachine.TestCase
+TestWindows.settings = settings(max_examples=60, stateful_step_count=25)
+TestWindowsLong = pytest.mark.slow(LongWindowMachine.TestCase)
+TestWindowsLong.settings = settings(settings.get_profile("long"), stateful_step_count=40)

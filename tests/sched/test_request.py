@@ -12,6 +12,7 @@ LEGAL = {
     ("RUNNING", "FINISHED"),
     ("RUNNING", "ABORTED"),
     ("PREEMPTED", "RUNNING"),
+    ("PREEMPTED", "FINISHED"),  # by a token that was under way
     ("PREEMPTED", "ABORTED"),
 }
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from simkv.config.run import Measure
 from simkv.errors import TraceError
-from simkv.kv.layout import ContiguousMax
+from simkv.kv.layout import ContiguousMax, HashChain, NoSharing, Paged
 from simkv.kv.usage import COUNTS
 from simkv.obs.files import flatten
 from simkv.rng import stream
@@ -38,20 +38,27 @@ def random_trace(seed: int, rows: int = 300) -> Trace:
     sharing=st.booleans(),
     num_replicas=st.integers(1, 3),
     slots=st.integers(500, 4000),
+    window=st.sampled_from([(0, "all"), (0, "all"), (90, "all"), (90, "half")]),
+    ahead=st.booleans(),
 )
-def test_laws_of_a_run(seed, block_tokens, sharing, num_replicas, slots):
+def test_laws_of_a_run(seed, block_tokens, sharing, num_replicas, slots, window, ahead):
     trace = random_trace(seed, 60)
     config = run_config(
-        block_tokens=block_tokens,
-        num_blocks=slots // block_tokens + 1,
-        sharing=sharing,
+        kv=Paged(
+            block_tokens=block_tokens,
+            num_blocks=slots // block_tokens + 1,
+            sharing=HashChain() if sharing else NoSharing(),
+            sliding_window_tokens=window[0],
+            window_layers=window[1],
+        ),
         num_replicas=num_replicas,
+        async_scheduling=ahead,
         prefill_token_s=1e-5,
         max_num_batched_tokens=256,
         max_num_seqs=16,
         reserve_full_prompt=False,
     )
-    tables = simulate(config, trace)
+    tables = simulate(config, trace, check=True)
     requests, summary = tables.requests.to_pandas(), tables.summary
     # Law 3: nothing is lost.
     assert summary["num_finished"] + summary["num_rejected"] == trace.num_requests
@@ -70,6 +77,33 @@ def test_laws_of_a_run(seed, block_tokens, sharing, num_replicas, slots):
     accounts = [name for name in COUNTS if name not in ("rounding", "logical_tokens")][:-1]
     assert memory[accounts].sum(axis=1).to_numpy() == pytest.approx(pool, rel=1e-9)
     assert summary["memory"]["pool_slots"] == pool * num_replicas
+
+
+def test_a_step_planned_ahead_makes_an_arrival_wait_one_step_more():
+    # Steps of 10 ms. The second request comes at 5 ms. Planned when the first step ends, it is
+    # behind the step that the device begins then: tokens at 30 ms instead of 20 ms.
+    trace = make_trace(arrival_s=[0.0, 0.005], prompt_tokens=[8, 8], output_tokens=[4, 1])
+    for ahead, first_token_s in ((False, [0.01, 0.02]), (True, [0.01, 0.03])):
+        requests = simulate(run_config(async_scheduling=ahead), trace).requests.to_pandas()
+        assert requests.first_token_s.tolist() == pytest.approx(first_token_s)
+        assert requests.finish_s[0] == pytest.approx(0.04)
+
+
+def test_an_empty_plan_ahead_takes_no_time():
+    # The first request's only token is on its way, so nothing is planned behind its step.
+    trace = make_trace(arrival_s=[0.0, 0.005], prompt_tokens=[8, 8], output_tokens=[1, 1])
+    requests = simulate(run_config(async_scheduling=True), trace).requests.to_pandas()
+    assert requests.finish_s.tolist() == pytest.approx([0.01, 0.02])
+
+
+def test_a_window_keeps_what_it_sees_and_half_of_the_layers_all():
+    # Alone, 320 tokens and 1 more: the window of 32 needs 2 blocks and the one being filled.
+    trace = make_trace(arrival_s=[0.0], prompt_tokens=[320], output_tokens=[2])
+    for window, layers, num_held in ((0, "all", 21), (32, "all", 3), (32, "half", 24)):
+        layout = Paged(num_blocks=101, sliding_window_tokens=window, window_layers=layers)
+        config = run_config(kv=layout, measure=Measure(steps=True))
+        steps = simulate(config, trace).steps.to_pandas()
+        assert 100 - steps.num_free_blocks[1] == num_held
 
 
 def test_requests_that_can_never_run_are_rejected_with_their_reason():
@@ -220,3 +254,27 @@ def test_same_run_same_numbers():
     assert one.requests.equals(two.requests)
     assert one.memory.equals(two.memory)
     assert flatten(one.summary) == flatten(two.summary)
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_client_that_gives_up_frees_memory_before_the_next_step(ahead):
+    # Steps of 10 ms, one request at a time. The first gives up at 35 ms, while it decodes: its
+    # step goes on to 40 ms, then the second begins. The third gives up in the queue, and the
+    # fourth, which follows it, never comes.
+    trace = make_trace(
+        arrival_s=[0.0, 0.0, 0.0, math.nan],
+        prompt_tokens=[8, 8, 8, 8],
+        output_tokens=[50, 3, 3, 3],
+        after=[-1, -1, -1, 2],
+        think_s=[math.nan, math.nan, math.nan, 0.0],
+        patience_s=[0.035, math.nan, 0.02, math.nan],
+    )
+    config = run_config(max_num_seqs=1, async_scheduling=ahead)
+    tables = simulate(config, trace)
+    requests, summary = tables.requests.to_pandas(), tables.summary
+    assert requests.status.tolist() == ["aborted", "finished", "aborted", "aborted"]
+    # Planned ahead, one more step of the first request is under way when it is dropped.
+    assert requests.finish_s[1] == pytest.approx(0.08 if ahead else 0.07)
+    assert requests.first_token_s[0] == pytest.approx(0.01)
+    assert np.isnan(requests.first_scheduled_s[2])
+    assert (summary["num_aborted"], summary["num_finished"], summary["num_unfinished"]) == (3, 1, 0)
