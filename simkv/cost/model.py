@@ -29,7 +29,13 @@ class CostModel(Protocol):
         ...
 
     def note(self, work: StepWork, num_steps: int) -> None:
-        """Count what of so many steps of ``step_times_s`` lies outside the measured range."""
+        """Count what of ``step_times_s`` was done and lies outside the measured range.
+
+        Parameters
+        ----------
+        work
+            The last of the steps.
+        """
         ...
 
     def warnings(self) -> list[str]:

@@ -137,11 +137,11 @@ class TableCost:
         return times_s
 
     def note(self, work: StepWork, num_steps: int) -> None:
-        """Count what of so many decode steps is outside the measured range."""
+        """Count what of so many decode steps, the last of them given, was not measured."""
         batch = work.num_decodes
         limit = self._context_limits[batch] if batch <= self._max_seqs else 0.0
-        if self._context_of(work) + num_steps > limit or batch > self._token_limit:
-            for step in range(num_steps):
+        if self._context_of(work) > limit or batch > self._token_limit:
+            for step in range(1 - num_steps, 1):
                 self.step_time_s(work.later(step))
 
     def warnings(self) -> list[str]:

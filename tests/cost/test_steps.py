@@ -79,5 +79,5 @@ def test_steps_out_of_range_are_counted_alike(work: StepWork, num_steps: int) ->
     cost._outside = Outside()  # type: ignore[attr-defined]
     cost.step_times_s(work, num_steps)
     assert cost.warnings() == []
-    cost.note(work, num_steps)
+    cost.note(work.later(num_steps - 1), num_steps)
     assert cost.warnings() == said
