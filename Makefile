@@ -11,7 +11,7 @@ export SIMKV_DATA := $(abspath ../shared)
 endif
 endif
 
-.PHONY: help .venv run experiments test test-long bench clean
+.PHONY: help .venv run experiments fidelity test test-long bench clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -41,6 +41,11 @@ experiments: $(READY) ## every experiment, into results/
 	    $(BIN)/simkv sweep experiments/$$name/sweep.toml --out results/$$name && \
 	    $(BIN)/python -m experiments.$$name.figure results/$$name || exit; \
 	done
+
+fidelity: $(READY) ## simulated against measured servers: tables, figure, docs/validation.md
+	@test -n "$(SIMKV_DATA)" || { echo "set SIMKV_DATA to the folder that holds data/ and vllm-v1/" >&2; exit 1; }
+	$(BIN)/python scripts/fidelity.py --data $(SIMKV_DATA) --out results/fidelity --document docs/validation.md
+	$(BIN)/python -m experiments.fidelity.figure results/fidelity
 
 test: $(READY) ## lint, format, types, import contracts, spelling, tests
 	$(BIN)/ruff check

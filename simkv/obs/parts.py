@@ -15,17 +15,12 @@ from simkv.sched.request import Request
 
 Floats = npt.NDArray[np.float64]
 
-Reading = tuple[float, ...]
+Reading = tuple[float, tuple[float, ...]]
 """A time, and the seconds that each hold had lasted by then."""
 
-_HELD = {
-    Hold.PREEMPTION: "waited_preemption_s",
-    Hold.TOKEN_BUDGET: "waited_token_budget_s",
-    Hold.BATCH_SLOT: "waited_batch_slot_s",
-    Hold.MEMORY: "waited_memory_s",
-}
+_HELD = tuple(f"waited_{hold.name.lower()}_s" for hold in Hold)
 
-WAITS = ("waited_step_s", *_HELD.values())
+WAITS = ("waited_step_s", *_HELD)
 """Parts of the time from arrival to the first admission."""
 
 STAYS = ("prefill_s", "decode_s", "preempted_s", "recompute_s")
@@ -89,7 +84,8 @@ class Timekeeper:
 
     def __init__(self, parts: Parts) -> None:
         self._seconds = parts.seconds
-        self._held_s = dict.fromkeys(_HELD, 0.0)
+        self._held = [self._seconds[name] for name in _HELD]
+        self._held_s = [0.0] * len(Hold)
         self._hold: Hold | None = None
         self._since_s = 0.0
         self._arrived: list[Request] = []
@@ -106,7 +102,7 @@ class Timekeeper:
         if self._arrived or plan.new or plan.resumed or plan.preempted:
             self._move(plan, self._read(now_s))
         if plan.hold is not self._hold:
-            self._read(now_s)
+            self._count(now_s)
             self._hold = plan.hold
 
     def finish(self, request: Request) -> None:
@@ -120,12 +116,15 @@ class Timekeeper:
             # Its last token was under way when it lost its memory.
             self._seconds["preempted_s"][request.id] += request.finish_s - preempted_s
 
-    def _read(self, now_s: float) -> Reading:
-        """Return the seconds that each hold has lasted so far, with the time."""
+    def _count(self, now_s: float) -> None:
+        """Count how long the present hold has lasted."""
         if self._hold is not None:
             self._held_s[self._hold] += now_s - self._since_s
         self._since_s = now_s
-        return (now_s, *self._held_s.values())
+
+    def _read(self, now_s: float) -> Reading:
+        self._count(now_s)
+        return now_s, tuple(self._held_s)
 
     def _move(self, plan: StepPlan, reading: Reading) -> None:
         now_s = reading[0]
@@ -149,9 +148,9 @@ class Timekeeper:
             self._seconds["waited_step_s"][row] = seen[0] - request.arrival_s
         if seen is reading:
             return
-        for name, before, after in zip(_HELD.values(), seen[1:], reading[1:], strict=True):
+        for column, before, after in zip(self._held, seen[1], reading[1], strict=True):
             if before != after:
-                self._seconds[name][row] = after - before
+                column[row] = after - before
 
     def _leave(self, request: Request, now_s: float) -> None:
         """Divide a stay in the batch that ends now."""

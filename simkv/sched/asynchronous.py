@@ -54,6 +54,16 @@ class AsyncScheduler(Scheduler):
         """Drop a request that its client gave up; what is in flight for it comes to nothing."""
         self._end(request, Status.ABORTED)
 
+    def fork(self, parent: Request, child: Request, now_s: float) -> bool:
+        """Refuse: ahead of its results a request's tokens are not known, nor what would be shared.
+
+        Raises
+        ------
+        InvariantError
+            Always.
+        """
+        raise InvariantError("a request cannot be forked while steps are planned ahead")
+
     def plan(self, now_s: float) -> StepPlan:
         """Decide the next step; it may be the second that has no result yet."""
         if len(self._plans) == _MOST_OPEN:

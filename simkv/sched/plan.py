@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from simkv.kv.ops import MemoryOps
 from simkv.sched.hold import Hold
 from simkv.sched.request import Request
 from simkv.sched.work import StepWork
@@ -28,6 +29,8 @@ class StepPlan:
         Tokens that the step computes.
     hit_tokens
         Tokens that the admitted ones found in the prefix cache, all together.
+    ops
+        What is to be done to memory before the step; None where nobody was ever forked.
     hold
         Why the head of the queue still waits; None if nobody does.
     """
@@ -40,6 +43,7 @@ class StepPlan:
     preempted: list[Request] = field(default_factory=list)
     num_tokens: int = 0
     hit_tokens: int = 0
+    ops: MemoryOps | None = None
     hold: Hold | None = None
 
 

@@ -38,6 +38,7 @@ class Scheduler:
         self._budget = 0
         self._threshold = 0
         self._open: StepPlan | None = None
+        self._has_forked = False
 
     @property
     def num_unfinished(self) -> int:
@@ -58,6 +59,28 @@ class Scheduler:
         else:
             self.waiting.remove(request)
         request.move(Status.ABORTED)
+
+    def fork(self, parent: Request, child: Request, now_s: float) -> bool:
+        """Let a new request go on from where a running one is, between two steps.
+
+        The child knows what the parent has computed, and one token more: its own. It shares the
+        parent's blocks until either writes to one. False, and nothing is changed, where the batch
+        has no place or memory does not take it.
+        """
+        if self._open is not None or child.num_tokens != parent.computed_tokens + 1:
+            raise InvariantError(f"request {parent.id} cannot be forked into {child.id} now")
+        if len(self.running) >= self.policy.max_num_seqs:
+            return False
+        child.computed_tokens = parent.computed_tokens
+        if not self.kv.fork(parent, child):
+            child.computed_tokens = 0
+            return False
+        child.move(Status.RUNNING)
+        child.first_scheduled_s = now_s
+        child.catch_up(now_s)
+        self.running.append(child)
+        self._has_forked = True
+        return True
 
     def plan(self, now_s: float) -> StepPlan:
         """Decide the next step; without entries there is nothing to do (rules 2 to 4).
@@ -101,6 +124,8 @@ class Scheduler:
         if self.waiting:
             plan.hold = Hold.PREEMPTION if plan.preempted else self._plan_waiting(plan, now_s)
         self._start(plan)
+        if self._has_forked:
+            plan.ops = self.kv.take_ops()
         return plan
 
     def _long_prefill_threshold(self) -> int:

@@ -51,6 +51,7 @@ _DEFAULTS: Record = {
 _COST_KEYS = ("base", "prefill", "decode", "ctx")
 _LINE_KEYS = {"id", "arrival_step", "arrival_time", "after", "delay", "segments", "output_len",
               "output_start", "priority", "cache_salt", "abort_step"}  # fmt: skip
+_NO_NUMBERS = {"id", "after", "segments", "cache_salt"}
 
 
 def read_case(config: Path, workload: Path) -> tuple[Record, list[Record]]:
@@ -141,9 +142,7 @@ def build_case(config: Record, workload: Sequence[Record], manager: Manager) -> 
     InputError
         Where a key is unknown or a value cannot be used.
     """
-    if unknown := sorted(config.keys() - _DEFAULTS.keys()):
-        raise InputError(f"{unknown[0]}: unknown key of a case; valid keys: {', '.join(_DEFAULTS)}")
-    full = {**_DEFAULTS, **config}
+    full = _full(config)
     policy = VllmV1(
         max_num_batched_tokens=full["max_num_batched_tokens"],
         max_num_seqs=full["max_num_seqs"],
@@ -171,6 +170,22 @@ def build_case(config: Record, workload: Sequence[Record], manager: Manager) -> 
         cost=_linear(full["cost"]) if full["cost"] else None,
         caching=full["enable_prefix_caching"],
     )
+
+
+def _full(config: Record) -> Record:
+    """Return a configuration with its defaults, if every key and type is right."""
+    if unknown := sorted(config.keys() - _DEFAULTS.keys()):
+        raise InputError(f"{unknown[0]}: unknown key of a case; valid keys: {', '.join(_DEFAULTS)}")
+    for key, value in config.items():
+        wanted = (dict, type(None)) if key == "cost" else (type(_DEFAULTS[key]),)
+        is_number = isinstance(value, int) and not isinstance(value, bool)
+        if type(value) not in wanted and not (float in wanted and is_number):
+            raise InputError(f"{key}: got {value!r}, expected {wanted[0].__name__}")
+    if config.get("policy", "fcfs") not in ("fcfs", "priority"):
+        raise InputError(f"policy: got {config['policy']!r}, expected fcfs or priority")
+    if config.get("sliding_window") and config.get("hybrid_sliding_window"):
+        raise InputError("sliding_window and hybrid_sliding_window: give one of them")
+    return {**_DEFAULTS, **config}
 
 
 def _manager(layout: Paged, policy: VllmV1, manager: Manager) -> Accounts | Blocks:
@@ -235,6 +250,15 @@ def _check_line(line: Record, number: int, arrival: str, max_model_len: int) -> 
         raise InputError(f"workload line {number}: {missing[0]} is missing")
     if unknown := sorted(line.keys() - _LINE_KEYS):
         raise InputError(f"workload line {number}: unknown field {unknown[0]}")
+    numbers = [line[key] for key in sorted(line.keys() & _LINE_KEYS - _NO_NUMBERS)]
+    runs = line["segments"]
+    if isinstance(runs, list) and all(isinstance(run, list) and len(run) == 2 for run in runs):
+        numbers += [value for run in runs for value in run]
+    else:
+        raise InputError(f"workload line {number}: segments must be pairs [start, length]")
+    for value in numbers:
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise InputError(f"workload line {number}: got {value!r}, expected a number")
     prompt = sum(n for _, n in line["segments"])
     if prompt < 1 or line["output_len"] < 1 or prompt >= max_model_len:
         raise InputError(

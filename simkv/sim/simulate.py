@@ -8,6 +8,7 @@ import numpy as np
 from simkv.config.build import build_cost_model, build_scheduler, build_served
 from simkv.config.run import RunConfig
 from simkv.errors import TraceError
+from simkv.kv.blocks import Blocks
 from simkv.obs.invariants import check_tables
 from simkv.obs.recorder import Recorder, Tables
 from simkv.obs.summary import summarize
@@ -117,7 +118,7 @@ def simulate(
         warmup_s=config.measure.warmup_s,
         end_s=end_s,
     )
-    tables.notes = trace.notes
+    tables.notes = (*trace.notes, *_notes(cluster))
     tables.warnings = [*cost.warnings(), *_warnings(tables)]
     return tables
 
@@ -137,6 +138,13 @@ def _stop_s(trace: Trace) -> float:
     """Return a moment just after the last arrival that is known beforehand."""
     arrivals = trace.arrival_s[np.isfinite(trace.arrival_s)]
     return float(arrivals.max(initial=0.0)) + _JUST_AFTER_S
+
+
+def _notes(cluster: Cluster) -> list[str]:
+    """Return what the engine decided that a reader may want to know."""
+    if isinstance(cluster.replicas[0].scheduler.kv, Blocks):
+        return ["windows need to know which block is which: memory is kept block by block"]
+    return []
 
 
 def _warnings(tables: Tables) -> list[str]:

@@ -18,7 +18,7 @@ from simkv.cost.profile import Profile, find_profile, profile_of_device
 from simkv.digest import digest_of, digest_of_file
 from simkv.obs.schema import SCHEMA_VERSION
 
-RESULTS_EPOCH = 1
+RESULTS_EPOCH = 2
 
 _SAMPLE = "sample:"
 

@@ -8,6 +8,7 @@ end.
 
 from collections import Counter
 
+from simkv.kv.ops import MemoryOps
 from simkv.kv.sequence import Segments, Sequence
 from simkv.kv.usage import Usage
 
@@ -37,6 +38,7 @@ class BlockPool:
         self.num_stored = 0
         self.num_evicted = 0
         self.num_copied_tokens = 0
+        self.num_told = 0
         self.free = list(range(1, num_blocks))  # 1.1: block 0 is never handed out
         self.refs = Counter[int]()
         self.name_of: dict[int, Name] = {}
@@ -123,6 +125,11 @@ class BlockPool:
         while len(table) * self.block_tokens < target_tokens:
             table.append(self.take())
         self.register(sequence, min(target_tokens, sequence.num_tokens))
+
+    def take_ops(self) -> MemoryOps:
+        ops = MemoryOps(copied_tokens=self.num_copied_tokens - self.num_told)
+        self.num_told = self.num_copied_tokens
+        return ops
 
     def take(self) -> int:
         block = self.free.pop(0)

@@ -7,6 +7,7 @@ the vLLM step logs. A group is the size of its window, None for full attention.
 from collections import Counter
 from collections.abc import Sequence as Items
 
+from simkv.kv.ops import MemoryOps
 from simkv.kv.sequence import Sequence
 from tests.kv.reference import Name, spell
 
@@ -33,6 +34,7 @@ class WindowPool:
         self.step_tokens = step_tokens
         self.num_stored = 0
         self.num_evicted = 0
+        self.num_copied_tokens = 0
         self.free = list(range(1, num_blocks))
         self.refs = Counter[int]()
         self.name_of: dict[int, tuple[int, Name]] = {}
@@ -134,23 +136,44 @@ class WindowPool:
                 table[place] = NULL
             self.give_back(gone)
         needed = sum(max(0, self.blocks(target_tokens) - len(table)) for table in tables)
-        if needed > len(self.free):
+        place, filled = divmod(sequence.computed_tokens, self.block_tokens)
+        shared = [table for table in tables if filled and self.refs[table[place]] > 1]
+        if needed + len(shared) > len(self.free):
             return False
+        for table in shared:
+            self.refs[table[place]] -= 1
+            table[place] = self.take()
+            self.num_copied_tokens += filled
         self.fill(sequence, target_tokens)
         return True
+
+    def fork(self, parent: Sequence, child: Sequence) -> bool:
+        self.tables[child.id] = [list(table) for table in self.tables[parent.id]]
+        self.num_named[child.id] = list(self.num_named[parent.id])
+        for block in [block for table in self.tables[child.id] for block in table if block]:
+            self.refs[block] += 1
+        return True
+
+    def take_ops(self) -> MemoryOps:
+        ops = MemoryOps(copied_tokens=self.num_copied_tokens)
+        self.num_copied_tokens = 0
+        return ops
+
+    def take(self) -> int:
+        block = self.free.pop(0)
+        if block in self.name_of:
+            name = self.name_of.pop(block)
+            self.index[name].remove(block)
+            if not self.index[name]:
+                del self.index[name]
+            self.num_evicted += 1
+        self.refs[block] = 1
+        return block
 
     def fill(self, sequence: Sequence, target_tokens: int) -> None:
         for table in self.tables[sequence.id]:
             while len(table) * self.block_tokens < target_tokens:
-                block = self.free.pop(0)
-                if block in self.name_of:
-                    name = self.name_of.pop(block)
-                    self.index[name].remove(block)
-                    if not self.index[name]:
-                        del self.index[name]
-                    self.num_evicted += 1
-                self.refs[block] = 1
-                table.append(block)
+                table.append(self.take())
         sequence.capacity_tokens = 0  # ask every time
         self.register(sequence, min(target_tokens, sequence.num_tokens))
 

@@ -70,6 +70,26 @@ class Driver:
         self.scheduler.add(request)
         return request
 
+    def fork(self, parent: Request, output_tokens: int) -> Request | None:
+        """Let a request go on from what a running one has computed, if there is room."""
+        number, known = len(self.requests), parent.computed_tokens
+        prompt_tokens = min(parent.prompt_tokens, known)
+        total = known + output_tokens
+        child = Request(
+            id=number,
+            segments=cover(cover(parent.segments, known, 0), total, number),
+            num_tokens=known + 1,
+            final_tokens=total - 1,
+            arrival_s=self.now_s,
+            prompt_tokens=prompt_tokens,
+            output_tokens=total - prompt_tokens,
+            priority=parent.priority,
+        )
+        if not self.scheduler.fork(parent, child, self.now_s):
+            return None
+        self.requests.append(child)
+        return child
+
     def step(self) -> StepPlan:
         """Plan a step, check it, and commit what is due a second later."""
         scheduler = self.scheduler

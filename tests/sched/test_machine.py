@@ -37,6 +37,7 @@ def plan_of(plan: StepPlan) -> dict[str, object]:
         "preempted": [request.id for request in plan.preempted],
         "hit_tokens": plan.hit_tokens,
         "work": asdict(plan.work),
+        "copied": 0 if plan.ops is None else plan.ops.copied_tokens,
     }
 
 
@@ -103,6 +104,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         choice: int,
     ) -> None:
         self.choice = choice
+        self.ahead = ahead
         self.size = block_tokens
         # Without chunks every prompt has to fit an empty budget.
         self.limit = 10_000 if chunks else budget + 1
@@ -182,6 +184,22 @@ class SchedulerMachine(RuleBasedStateMachine):
             for run in self.runs
         )
         assert all(other == first for other in others)
+
+    @rule(index=SMALL, output_tokens=st.integers(2, 40))
+    def fork(self, index: int, output_tokens: int) -> None:
+        running = self.runs[0].scheduler.running
+        if self.ahead or not running:
+            return
+        index %= len(running)
+        known = running[index].computed_tokens
+        final = known + output_tokens - 1
+        if final >= self.limit or not self.runs[0].kv.can_ever_hold(final):
+            return
+        children = [run.fork(run.scheduler.running[index], output_tokens) for run in self.runs]
+        assert len({child is None for child in children}) == 1
+        if children[0] is not None:
+            self.contents.append(children[0].segments)
+            event("forked")
 
     @rule(index=SMALL)
     def abort(self, index: int) -> None:

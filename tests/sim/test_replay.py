@@ -98,6 +98,11 @@ LINE = {"id": "a", "arrival_step": 0, "segments": [[1, 20]], "output_len": 2, "o
     ("config", "lines", "message"),
     [
         ({"block_sise": 16}, [LINE], "block_sise: unknown key of a case"),
+        ({"block_size": "16"}, [LINE], "block_size: got '16', expected int"),
+        ({"policy": "sjf"}, [LINE], "policy: got 'sjf', expected fcfs or priority"),
+        ({"sliding_window": 8, "hybrid_sliding_window": 8}, [LINE], "sliding_window and hybrid_"),
+        ({}, [{**LINE, "output_len": "2"}], "workload line 1: got '2', expected a number"),
+        ({}, [{**LINE, "segments": [3]}], "workload line 1: segments must be pairs"),
         ({"block_size": 0}, [LINE], "kv.block_tokens: 0 is not a block size"),
         ({"cost": {"base": 1}}, [LINE], "workload line 1: arrival_time is missing"),
         ({}, [{**LINE, "prio": 1}], "workload line 1: unknown field prio"),
