@@ -90,7 +90,9 @@ class TableCost:
         self._gaps = [*attention.gaps, *dense.gaps(profile, model)]
         self._fused = attention.fused
         self._max_seqs = max_num_seqs
-        self._decode_rows: list[dict[int, list[float]]] = [{} for _ in range(max_num_seqs + 1)]
+        self._decode_rows: list[dict[int, tuple[list[float], list[float]]]] = [
+            {} for _ in range(max_num_seqs + 1)
+        ]
         self._launch_s = float(_seconds(np.float64(model.num_layers * attention.launch_us)))
         self._context_limits = attention.decode_context_limits(max_num_seqs)
         self._chunk_limit, self._cached_limit = attention.prefill_limits()
@@ -98,14 +100,16 @@ class TableCost:
 
     def step_time_s(self, work: StepWork) -> float:
         """Return the time of a step, the longer of the device's and the host's."""
+        if not work.prefills:
+            step_s = self._listed_step_s(work)
+            if step_s is not None:
+                return step_s
         prefills, num_decodes, attended, longest = _rows(work)
         tokens, context, device_s = num_decodes, 0, 0.0
         if num_decodes:
             context = self._context_tokens(num_decodes, attended, longest)
             if num_decodes > self._max_seqs or context > self._context_limits[num_decodes]:
                 self._note_decode(num_decodes, context)
-            elif not prefills and num_decodes == work.num_sampled <= self._token_limit:
-                return self._stretch(num_decodes, context // _STRETCH)[context % _STRETCH]
         if prefills:
             for new, cached in prefills:
                 tokens += new
@@ -130,10 +134,10 @@ class TableCost:
         if batch > self._max_seqs:
             return [self._decode_step_s(batch, context + step) for step in range(num_steps)]
         at = context % _STRETCH
-        times_s = self._stretch(batch, context // _STRETCH)[at : at + num_steps]
+        times_s = self._stretch(batch, context // _STRETCH)[0][at : at + num_steps]
         while len(times_s) < num_steps:
-            at = context + len(times_s)
-            times_s += self._stretch(batch, at // _STRETCH)[: num_steps - len(times_s)]
+            number = (context + len(times_s)) // _STRETCH
+            times_s += self._stretch(batch, number)[0][: num_steps - len(times_s)]
         return times_s
 
     def note(self, work: StepWork, num_steps: int) -> None:
@@ -166,10 +170,20 @@ class TableCost:
         floor_s = self._floor_s + self._floor_sequence_s * batch
         return (device_s if device_s > floor_s else floor_s) + self._host_s
 
-    def _stretch(self, batch: int, number: int) -> list[float]:
-        """Return ``_decode_step_s`` for a stretch of contexts."""
-        row = self._decode_rows[batch]
-        if number not in row:
+    def _listed_step_s(self, work: StepWork) -> float | None:
+        """Return the time of a step of decodes only, if it is in a row and was measured."""
+        batch = work.num_decodes
+        if not 0 < batch == work.num_sampled <= self._max_seqs or batch > self._token_limit:
+            return None
+        context = self._context_of(work)
+        if context > self._context_limits[batch]:
+            return None
+        return self._stretch(batch, context // _STRETCH)[0][context % _STRETCH]
+
+    def _stretch(self, batch: int, number: int) -> tuple[list[float], list[float]]:
+        """Return ``_decode_step_s`` and ``_decodes_s`` for a stretch of contexts."""
+        found = self._decode_rows[batch].get(number)
+        if found is None:
             contexts = np.arange(number * _STRETCH, (number + 1) * _STRETCH, dtype=np.float64)
             piece, share = self._context.locate_all(np.maximum(contexts, 1.0))
             table = np.asarray(self._decode_s[batch])
@@ -177,23 +191,23 @@ class TableCost:
             attention_s = low + share * (table[piece + 1] - low)
             device_s = attention_s + (self._dense_s[batch] + self._head_s[batch])
             floor_s = self._floor_s + self._floor_sequence_s * batch
-            row[number] = (np.maximum(device_s, floor_s) + self._host_s).tolist()
-        return row[number]
+            step_s = np.maximum(device_s, floor_s) + self._host_s
+            found = self._decode_rows[batch][number] = (step_s.tolist(), attention_s.tolist())
+        return found
 
     def _decodes_s(self, batch: int, context: int) -> float:
         """Return the attention time of all layers for a decode batch."""
-        piece, share = self._context.locate(context)
         if batch > self._max_seqs:
             return self._decodes_s(self._max_seqs, context) * (batch / self._max_seqs)
-        row = self._decode_s[batch]
-        low = row[piece]
-        return low + share * (row[piece + 1] - low)
+        return self._stretch(batch, context // _STRETCH)[1][context % _STRETCH]
 
     def _prefills_s(self, prefills: list[tuple[int, int]]) -> float:
         """Return the attention time of all layers for the chunks of a step."""
         if len(prefills) == 1:
             new, cached = prefills[0]
-            return self._chunk_s(new, cached)
+            if cached or new >= len(self._fresh_s):
+                return self._chunk_s(new, cached)
+            return self._fresh_s[new]
         if self._fused:
             # Measured one chunk at a time: the work adds up, the launch happens once.
             total = self._launch_s
@@ -275,6 +289,11 @@ class TableCost:
             self._cached.array()[None, None, :] - _SHIFT,
         )
         self._prefill_s: list[Plane] = _seconds(num_layers * prefill).tolist()
+        # A chunk over nothing cached lies on the first knot of that quantity.
+        piece, share = self._new.locate_all(np.arange(1.0, max_tokens + 1))
+        table = np.asarray([row[0] for row in self._prefill_s[0]])
+        low = table[piece]
+        self._fresh_s: list[float] = [0.0, *(low + share * (table[piece + 1] - low)).tolist()]
         if not self._fused:
             return
         self._mixed_new = octaves(1, max_tokens, _MIXED_STEPS)
@@ -312,12 +331,14 @@ def _rows(work: StepWork) -> tuple[list[tuple[int, int]], int, int, int]:
     """
     rows, attended = work.num_decodes, work.decode_context_tokens
     longest, chunks = work.max_decode_context_tokens, work.prefills
-    if any(new == 1 for new, _ in chunks):
-        singles = [cached + 1 for new, cached in chunks if new == 1]
-        chunks = [chunk for chunk in chunks if chunk[0] > 1]
-        rows, attended = rows + len(singles), attended + sum(singles)
-        longest = max(longest, *singles)
-    return chunks, rows, attended, longest
+    for new, _ in chunks:
+        if new == 1:
+            break
+    else:
+        return chunks, rows, attended, longest
+    singles = [cached + 1 for new, cached in chunks if new == 1]
+    chunks = [chunk for chunk in chunks if chunk[0] > 1]
+    return chunks, rows + len(singles), attended + sum(singles), max(longest, *singles)
 
 
 def _check_serves(

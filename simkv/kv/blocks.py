@@ -11,6 +11,7 @@ from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
 from typing import Any
 
+from simkv.errors import InvariantError
 from simkv.kv.groups import Attention, FullAttention
 from simkv.kv.ops import MemoryOps
 from simkv.kv.pool import NULL, Key, Pool
@@ -207,8 +208,12 @@ class Blocks:
         """Return what the slots are doing now."""
         return self.usage()
 
-    def usage_at(self, counters: Any, more_tokens: Any = 0, more_blocks: Any = 0) -> Usage:
-        """Return what the slots do at ``counters``; sequences do not grow unseen here."""
+    def grown(self, counters: Any, more_tokens: Any, more_blocks: Any) -> tuple[Any, ...]:
+        """Raise InvariantError: nothing grows unseen here."""
+        raise InvariantError("blocks are handed out one by one")
+
+    def usage_of(self, counters: Any) -> Usage:
+        """Return what the slots are doing, given all counters."""
         return Usage(*counters)
 
     def usage(self) -> Usage:

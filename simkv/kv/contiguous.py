@@ -61,6 +61,7 @@ class Reservations:
 
     block_tokens = 1
     grows = False
+    shares = False
     num_stored = 0
     num_evicted = 0
 
@@ -146,11 +147,16 @@ class Reservations:
         """Note that the sequences that hold memory compute so many more tokens, all together."""
         self._computed_tokens += num_tokens
 
-    def lend(self, num_blocks: int) -> None:
-        """Do nothing: a reservation covers all growth."""
+    def lend(self, num_blocks: int, num_tokens: int) -> None:
+        """Count tokens: a reservation covers all growth."""
+        self._computed_tokens += num_tokens
 
     def settle(self, sequence: Sequence) -> None:
         """Do nothing: a reservation does not change."""
+
+    def retire(self, sequence: Sequence) -> None:
+        """Take back the reservation of a sequence that ended."""
+        self.release(sequence)
 
     def open_segments(self, sequence: Sequence) -> list[int]:
         """Return none: nothing is shared."""
@@ -162,19 +168,24 @@ class Reservations:
         reachable = sum(size for size in sizes if size >= self.reserve_tokens)
         return (self._num_held, self._final_tokens, self._computed_tokens, reachable)
 
-    def usage_at(self, counters: Any, more_tokens: Any = 0, more_blocks: Any = 0) -> Usage:
-        """Return what the slots do after sequences have grown from ``counters`` on."""
+    def grown(self, counters: Any, more_tokens: Any, more_blocks: Any) -> tuple[Any, ...]:
+        """Return what ``counters`` become where sequences only grow."""
+        num_held, final, computed, reachable = counters
+        return (num_held, final, computed + more_tokens, reachable)
+
+    def usage_of(self, counters: Any) -> Usage:
+        """Return what the slots are doing, given all counters."""
         num_held, final, computed, reachable = counters
         held = num_held * self.reserve_tokens
         return Usage(
-            tokens=computed + more_tokens,
-            reserved=final - computed - more_tokens,
+            tokens=computed,
+            reserved=final - computed,
             over_reserved=held - final,
             unreachable=self.pool_slots - held - reachable,
             free=reachable,
-            logical_tokens=computed + more_tokens,
+            logical_tokens=computed,
         )
 
     def usage(self) -> Usage:
         """Return what the slots are doing now."""
-        return self.usage_at(self.counters())
+        return self.usage_of(self.counters())

@@ -95,19 +95,25 @@ class KVManager(Protocol):
         ...
 
     def counters(self) -> tuple[int, ...]:
-        """Return the numbers that ``usage_at`` needs to say what the slots are doing now."""
+        """Return the few numbers that all that slots do can be worked out from."""
         ...
 
-    def usage_at(self, counters: Any, more_tokens: Any = 0, more_blocks: Any = 0) -> Usage:
-        """Return what the slots do at ``counters``, or after sequences have grown since then.
+    def grown(self, counters: Any, more_tokens: Any, more_blocks: Any) -> tuple[Any, ...]:
+        """Return what counters become where sequences only grow.
 
         Parameters
         ----------
         counters
-            What ``counters`` returned, or arrays of each of its numbers.
+            What ``counters`` returned, as numbers or as an array for each.
         more_tokens, more_blocks
-            Tokens computed and blocks handed out since, as numbers or arrays. Nothing else may
-            have happened meanwhile.
+            Tokens computed and blocks handed out since.
+        """
+        ...
+
+    def usage_of(self, counters: Any) -> Usage:
+        """Return what the slots are doing, given counters or means of them over time.
+
+        Each account is a linear function of the counters, so its mean is that of their means.
         """
         ...
 
@@ -119,17 +125,23 @@ class KVManager(Protocol):
 class Lender(KVManager, Protocol):
     """A manager whose sequences may grow together, with their own records brought up later.
 
-    ``grows`` says whether a sequence that decodes takes blocks on the way.
+    ``grows`` says whether a sequence that decodes takes blocks on the way, ``shares`` whether
+    others can find them.
     """
 
     grows: bool
+    shares: bool
 
-    def lend(self, num_blocks: int) -> None:
-        """Hand out blocks to sequences that grow together; they must be free."""
+    def lend(self, num_blocks: int, num_tokens: int) -> None:
+        """Hand out free blocks to sequences that grow together by so many tokens in all."""
         ...
 
     def settle(self, sequence: Sequence) -> None:
         """Write down what a sequence that grew with others holds now."""
+        ...
+
+    def retire(self, sequence: Sequence) -> None:
+        """Take back everything that a sequence which grew with others holds: it ended."""
         ...
 
     def open_segments(self, sequence: Sequence) -> list[int]:

@@ -1,25 +1,24 @@
 """What the queues and the memory of one replica are doing, from step to step.
 
 Steps are noted as they come, many at once where a plan held for many, in few numbers each; the
-accounts of all are worked out together when there are enough of them. One step or many, the
+counters of all are worked out together when there are enough of them. One step or many, the
 integrals are the same to the last bit.
 """
 
-from array import array
 from collections.abc import Sequence
 
 import numpy as np
 
 from simkv.kv.manager import KVManager
 from simkv.obs.schema import SERIES
-from simkv.obs.series import Series
+from simkv.obs.series import Floats, Series
 from simkv.sched.scheduler import Scheduler
 
 _MOST_ROWS = 4096
 
 
 class Course:
-    """The course of one replica: lengths of its queues, and the accounts of its slots.
+    """The course of one replica: lengths of its queues, and the counters of its memory.
 
     Parameters
     ----------
@@ -28,15 +27,18 @@ class Course:
     """
 
     def __init__(self, *, from_s: float) -> None:
-        self.series = Series(len(SERIES), from_s=from_s)
+        self._from_s = from_s
         self._kv: KVManager | None = None
-        self._times = array("d")  # of every row
-        self._more_blocks = array("q")  # of every row: blocks taken since the row before
-        self._heads = array("q")  # rows that belong together: their number, and what they share
+        self._series: Series | None = None
+        self._times: list[float] = []  # of every row
+        self._more_blocks: list[int] = []  # of every row: taken since the row before
+        self._heads: list[int] = []  # rows that belong together: their number, what they share
 
     def note(self, now_s: float, scheduler: Scheduler) -> None:
         """Note what holds from now on."""
-        kv = self._kv = scheduler.kv
+        kv = scheduler.kv
+        if self._kv is None:
+            self._kv = kv
         self._times.append(now_s)
         self._more_blocks.append(0)
         self._heads.extend((1, len(scheduler.running), len(scheduler.waiting), 0, *kv.counters()))
@@ -75,27 +77,53 @@ class Course:
     def close(self, now_s: float) -> None:
         """End the last interval."""
         self._flush()
-        self.series.close(now_s)
+        if self._series is not None:
+            self._series.close(now_s)
+
+    def means(self) -> Floats:
+        """Return the time-weighted means from the end of the warm-up on, in order of ``SERIES``."""
+        if self._series is None or self._series.end_s <= self._from_s:
+            return np.zeros(len(SERIES))
+        means: Floats = self._accounts(self._series.means()[None, :])[0]
+        return means
+
+    def bins(self) -> tuple[Floats, Floats]:
+        """Return bins' edges ``[num_bins + 1]`` and means ``[num_bins, len(SERIES)]``."""
+        if self._series is None:
+            return np.zeros(1), np.zeros((0, len(SERIES)))
+        edges, means = self._series.bins()
+        return edges, self._accounts(means)
+
+    def _accounts(self, means: Floats) -> Floats:
+        """Turn means of queues and counters into means of queues and accounts."""
+        assert self._kv is not None
+        accounts = np.empty((len(means), len(SERIES)))
+        columns = (means[:, 0], means[:, 1], *self._kv.usage_of(tuple(means[:, 2:].T)))
+        for index, column in enumerate(columns):
+            accounts[:, index] = np.asarray(column)
+        return accounts
 
     def _flush(self) -> None:
-        """Work out all rows and hand them on."""
+        """Work out all rows and integrate them."""
         if self._kv is None or not self._times:
             return
         width = 4 + len(self._kv.counters())
-        heads = np.array(self._heads, dtype=np.int64).reshape(-1, width)
+        if self._series is None:
+            self._series = Series(width - 2, from_s=self._from_s)
+        heads = np.fromiter(self._heads, np.int64, len(self._heads)).reshape(-1, width)
         num_rows = heads[:, 0]
         first = np.cumsum(num_rows) - num_rows
         shared = np.repeat(heads, num_rows, axis=0)
-        number = 1 + np.arange(len(self._times)) - np.repeat(first, num_rows)
-        taken = np.array(self._more_blocks, dtype=np.int64)
+        number = np.arange(1, 1 + len(shared)) - np.repeat(first, num_rows)
+        taken = np.fromiter(self._more_blocks, np.int64, len(shared))
         total = np.cumsum(taken)
-        before = (total - taken)[first]
-        usage = self._kv.usage_at(
-            tuple(shared[:, 4:].T), number * shared[:, 3], total - np.repeat(before, num_rows)
-        )
-        values = np.empty((len(self._times), len(SERIES)))
-        for index, column in enumerate((shared[:, 1], shared[:, 2], *usage)):
-            values[:, index] = np.asarray(column)
-        self.series.extend(np.array(self._times), values)
-        for buffer in (self._times, self._more_blocks, self._heads):
-            del buffer[:]
+        more_blocks = total - np.repeat((total - taken)[first], num_rows)
+        values = np.empty((len(shared), width - 2))
+        values[:, :2] = shared[:, 1:3]
+        counters = self._kv.grown(tuple(shared[:, 4:].T), number * shared[:, 3], more_blocks)
+        for index, column in enumerate(counters):
+            values[:, 2 + index] = column
+        self._series.extend(np.array(self._times), values)
+        self._times.clear()
+        self._more_blocks.clear()
+        self._heads.clear()

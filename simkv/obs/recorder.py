@@ -10,12 +10,14 @@ import pyarrow as pa
 from simkv.obs.course import Course
 from simkv.obs.parts import Parts, Timekeeper
 from simkv.obs.schema import MEMORY, REASONS, REQUESTS, SERIES, STATUSES, STEPS
-from simkv.obs.series import Series
+from simkv.obs.series import Floats
 from simkv.sched.plan import StepPlan
 from simkv.sched.request import Request
 from simkv.sched.scheduler import Scheduler
 from simkv.sched.work import StepWork
 from simkv.workload.trace import Trace
+
+_ROWS_AT_ONCE = 4096
 
 
 @dataclass(slots=True)
@@ -75,12 +77,13 @@ class Recorder:
         self._timekeepers = [Timekeeper(self.parts) for _ in range(num_replicas)]
         self.num_steps = 0
         self.busy_s = [0.0] * num_replicas
+        self._progress: list[tuple[Any, ...]] = []
         self._steps: list[tuple[float, ...]] | None = [] if steps else None
 
-    @property
-    def series(self) -> list[Series]:
-        """Queues and memory of each replica."""
-        return [course.series for course in self._courses]
+    def means(self) -> Floats:
+        """Return time-weighted means, summed over replicas, in order of ``SERIES``."""
+        total: Floats = np.sum([course.means() for course in self._courses], axis=0)
+        return total
 
     def arrival(self, row: int, now_s: float) -> None:
         """Note a request's arrival."""
@@ -184,23 +187,43 @@ class Recorder:
 
     def progress(self, replica: int, request: Request) -> None:
         """Note what has happened to a request that finished, or is cut off by the run's end."""
-        row = request.id
-        self.replica[row] = replica
-        times = self.times
-        if request.first_scheduled_s is not None:
-            times["first_scheduled_s"][row] = request.first_scheduled_s
-        if request.first_token_s is not None and request.output_tokens:
-            times["first_token_s"][row] = request.first_token_s
         if request.finish_s is not None:
-            times["finish_s"][row] = request.finish_s
-            self.status[row] = STATUSES.index("finished")
             self._timekeepers[replica].finish(request)
-        self.hit_tokens[row] = request.hit_tokens
-        self.num_preemptions[row] = request.num_preemptions
-        self.recomputed_tokens[row] = request.recomputed_tokens
+        self._progress.append(
+            (
+                request.id,
+                replica,
+                request.first_scheduled_s,
+                request.first_token_s if request.output_tokens else None,
+                request.finish_s,
+                request.hit_tokens,
+                request.num_preemptions,
+                request.recomputed_tokens,
+            )
+        )
+        if len(self._progress) >= _ROWS_AT_ONCE:
+            self._write_progress()
+
+    def _write_progress(self) -> None:
+        """Write the noted requests into the columns."""
+        if not self._progress:
+            return
+        rows, replicas, *times, hits, preemptions, recomputed = zip(*self._progress, strict=True)
+        at = np.array(rows)
+        self.replica[at] = replicas
+        names = ("first_scheduled_s", "first_token_s", "finish_s")
+        for name, column in zip(names, times, strict=True):
+            self.times[name][at] = np.array(column, dtype=np.float64)
+        ended = at[~np.isnan(self.times["finish_s"][at])]
+        self.status[ended] = STATUSES.index("finished")
+        self.hit_tokens[at] = hits
+        self.num_preemptions[at] = preemptions
+        self.recomputed_tokens[at] = recomputed
+        self._progress.clear()
 
     def close(self, now_s: float) -> Tables:
         """End every open interval and return the tables."""
+        self._write_progress()
         for course in self._courses:
             course.close(now_s)
         return Tables(self._requests(), self._memory(), self._step_table())
@@ -235,8 +258,8 @@ class Recorder:
 
     def _memory(self) -> pa.Table:
         parts = []
-        for replica, series in enumerate(self.series):
-            edges, means = series.bins()
+        for replica, course in enumerate(self._courses):
+            edges, means = course.bins()
             columns = {
                 "replica": np.full(len(means), replica, dtype=np.int32),
                 "start_s": edges[:-1],

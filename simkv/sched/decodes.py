@@ -36,6 +36,10 @@ class Decodes:
         Sum of all offsets.
     last_place
         No sequence has stood further back in the batch.
+    ends
+        A heap of ``(step, place, request)``: after which step each ends.
+    phases
+        How many need a block in the steps that are so many after a multiple of a block.
     """
 
     def __init__(self, block_tokens: int, *, grows: bool = True) -> None:
@@ -45,14 +49,10 @@ class Decodes:
         self.offsets: dict[Request, int] = {}
         self.sum_offsets = 0
         self.last_place = -1
-        self._longest: int | None = None
-        self._ends: list[tuple[int, int, Request]] = []
-        # Sequences that need a block in the steps that are so many after a multiple of a block.
-        self._phases = [0] * block_tokens
+        self.ends: list[tuple[int, int, Request]] = []
+        self.phases = [0] * block_tokens
         self._weight = int(grows)
-
-    def __len__(self) -> int:
-        return len(self.offsets)
+        self._longest: int | None = None
 
     def join(self, request: Request, place: int, last_tokens: int) -> None:
         """Take in a request that has computed all but its last known token.
@@ -71,8 +71,8 @@ class Decodes:
             self._longest = offset
         if place > self.last_place:
             self.last_place = place
-        self._phases[-offset % self.block_tokens] += self._weight
-        heappush(self._ends, (last_tokens - 1 - offset, place, request))
+        self.phases[-offset % self.block_tokens] += self._weight
+        heappush(self.ends, (last_tokens - 1 - offset, place, request))
 
     def write_down(self, request: Request) -> None:
         """Write down how far a request is; it stays."""
@@ -82,16 +82,17 @@ class Decodes:
 
     def pop_ended(self) -> list[tuple[int, Request]]:
         """Let those go that have come to their end; return them with their places, in order."""
-        ends, ended = self._ends, []
-        while ends and ends[0][0] <= self.step:
+        ends, step, ended = self.ends, self.step, []
+        while ends and ends[0][0] <= step:
             _, place, request = heappop(ends)
-            ended.append((place, request))
-            self.write_down(request)
             offset = self.offsets.pop(request)
+            request.computed_tokens = offset + step
+            request.num_tokens = offset + step + 1
             self.sum_offsets -= offset
             if offset == self._longest:
                 self._longest = None
-            self._phases[-offset % self.block_tokens] -= self._weight
+            self.phases[-offset % self.block_tokens] -= self._weight
+            ended.append((place, request))
         return ended
 
     def clear(self) -> None:
@@ -101,12 +102,8 @@ class Decodes:
         self.sum_offsets = 0
         self.last_place = -1
         self._longest = None
-        self._ends.clear()
-        self._phases = [0] * self.block_tokens
-
-    def steps_to_next_end(self) -> int:
-        """Return after how many steps the next request comes to its end."""
-        return self._ends[0][0] - self.step
+        self.ends.clear()
+        self.phases = [0] * self.block_tokens
 
     def longest(self) -> int:
         """Return the largest offset."""
@@ -116,7 +113,7 @@ class Decodes:
 
     def blocks_needed(self, first_step: int, num_steps: int) -> list[int]:
         """Return how many blocks all need together in each of some steps from a step on."""
-        phases, size = self._phases, self.block_tokens
+        phases, size = self.phases, self.block_tokens
         start = first_step % size
         needed = phases[start : start + num_steps]
         if len(needed) == num_steps:

@@ -10,7 +10,7 @@ A leap is exact where nothing that the reference would look at can change its mi
 nobody ends, memory covers all growth, and the head of the queue stays blocked. It does: while
 decodes only take memory, what the head needs and what is free shrink by the same blocks at most,
 and its hits can only grow by what somebody writes into a segment that it names; then the leap is
-one step.
+one step. Requests that were forked share blocks that they write to: the reference decides for all.
 """
 
 from bisect import bisect_left
@@ -25,6 +25,7 @@ from simkv.sched.plan import Entry, StepPlan, StepResult
 from simkv.sched.policy import VllmV1
 from simkv.sched.request import Request, Status
 from simkv.sched.scheduler import Scheduler
+from simkv.sched.work import StepWork
 
 _MOST_STEPS = 4096
 
@@ -70,6 +71,24 @@ class LeapingScheduler(Scheduler):
             self._scatter()
         super().abort(request)
 
+    def fork(self, parent: Request, child: Request, now_s: float) -> bool:
+        """Let a new request go on from where a running one is, between two steps."""
+        if self._open is None:
+            self._scatter()
+        return super().fork(parent, child, now_s)
+
+    def plan(self, now_s: float) -> StepPlan:
+        """Decide the next steps; without tokens there is nothing to do."""
+        if self._open is not None:
+            raise InvariantError("the plan before this one has not been committed")
+        plan = None
+        if not (self.waiting or self._prefills) and self._is_gathered:
+            plan = self._go_on()
+        if plan is None:
+            plan = self._decide(now_s)
+        self._open = plan if plan.num_tokens else None
+        return plan
+
     def proceed(self, plan: StepPlan, num_steps: int) -> list[int]:
         """Note that so many steps of the open plan are done and that the next one has begun.
 
@@ -81,8 +100,7 @@ class LeapingScheduler(Scheduler):
         num = work.num_decodes
         needed = decodes.blocks_needed(decodes.step + 1, num_steps)
         decodes.step += num_steps
-        self.kv.lend(sum(needed))
-        self.kv.advance(num_steps * num)
+        self.kv.lend(sum(needed), num_steps * num)
         work.decode_context_tokens += num_steps * num
         work.max_decode_context_tokens += num_steps
         plan.num_steps -= num_steps
@@ -108,15 +126,14 @@ class LeapingScheduler(Scheduler):
             request.num_tokens += 1
             if request.caught_up_s is None:
                 request.catch_up(end_s)
-            if request.num_tokens >= self._last_tokens(request):
+            last_tokens = min(request.final_tokens + 1, self.max_model_len)
+            if request.num_tokens >= last_tokens:
                 ended.append((place, request))
             else:
-                self._join(request, place)
+                self._join(request, place, last_tokens)
         if len(ended) > 1:
             ended.sort()
-        for place, request in ended:
-            self._finish(request, place, end_s)
-        return [request for _, request in ended]
+        return [self._finish(request, place, end_s) for place, request in ended]
 
     def refresh(self) -> None:
         """Write down how far each member of the group is, for whoever looks at requests."""
@@ -132,18 +149,31 @@ class LeapingScheduler(Scheduler):
         return [entries[request] for request in self.running if request in entries]
 
     def _decide(self, now_s: float) -> StepPlan:
-        if not self._is_gathered:
+        if not self._is_gathered and not self._has_forked:
             self._gather()
         plan = StepPlan()
-        if not self._continue(plan):
+        if self._has_forked or not self._continue(plan):
             self._scatter()
             return super()._decide(now_s)
         if self.waiting:
             plan.hold = self._plan_waiting(plan, now_s)
         self._start(plan)
         if self.decodes.offsets and not plan.entries and self._stays(plan.hold):
-            plan.num_steps = self._num_steps()
+            plan.num_steps = self._num_steps(self.kv.num_free_blocks)
         return plan
+
+    def _go_on(self) -> StepPlan | None:
+        """Plan for a group alone that nobody waits to join; None where it is short of something."""
+        decodes, kv = self.decodes, self.kv
+        num, step = len(decodes.offsets), decodes.step
+        lent, free = decodes.phases[step % decodes.block_tokens], kv.num_free_blocks
+        if not 0 < num <= self.policy.max_num_batched_tokens or lent > free:
+            return None
+        decodes.ahead = 1
+        kv.lend(lent, num)
+        work = StepWork([], num, 0, 0, num)
+        self._add_decodes(work)
+        return StepPlan([], work, self._num_steps(free - lent), [], [], [], num)
 
     def _continue(self, plan: StepPlan) -> bool:
         """Give running requests their next tokens; change nothing and say False if some get none.
@@ -151,8 +181,8 @@ class LeapingScheduler(Scheduler):
         Decodes go first here. They do in the batch too, or chunks leave enough of the budget.
         """
         decodes, threshold = self.decodes, self._long_prefill_threshold()
-        budget = self.policy.max_num_batched_tokens - len(decodes)
-        lent = needed = decodes.blocks_needed(decodes.step, 1)[0]
+        budget = self.policy.max_num_batched_tokens - len(decodes.offsets)
+        lent = needed = decodes.phases[decodes.step % decodes.block_tokens]
         for request, place in self._prefills.items():
             computed = request.computed_tokens
             num_tokens = request.num_tokens - computed
@@ -166,7 +196,7 @@ class LeapingScheduler(Scheduler):
                 break
             more = computed + num_tokens - request.capacity_tokens
             if more > 0:
-                needed -= -more // self.kv.block_tokens
+                needed -= -more // decodes.block_tokens
             if self._writers and self._writers.writes_to(request):
                 return False
             plan.entries.append((request, num_tokens, computed))
@@ -175,7 +205,8 @@ class LeapingScheduler(Scheduler):
             return False
         self._budget, self._threshold = budget, threshold
         decodes.ahead = 1
-        self.kv.lend(lent)
+        if lent:
+            self.kv.lend(lent, 0)
         for request, num_tokens, computed in plan.entries:
             if computed + num_tokens >= request.capacity_tokens:
                 self.kv.grow(request, computed + num_tokens)
@@ -183,24 +214,27 @@ class LeapingScheduler(Scheduler):
 
     def _start(self, plan: StepPlan) -> None:
         super()._start(plan)
-        decodes, work = self.decodes, plan.work
-        num = len(decodes.offsets)
-        if num:
-            after = decodes.step + 1
-            work.num_decodes += num
-            work.num_sampled += num
-            work.decode_context_tokens += decodes.sum_offsets + num * after
-            longest = decodes.longest() + after
-            if longest > work.max_decode_context_tokens:
-                work.max_decode_context_tokens = longest
+        if self.decodes.offsets:
+            self._add_decodes(plan.work)
+            plan.work.num_decodes += len(self.decodes.offsets)
+            plan.work.num_sampled += len(self.decodes.offsets)
 
-    def _num_steps(self) -> int:
+    def _add_decodes(self, work: StepWork) -> None:
+        """Add what the group attends to in the step that is being planned."""
+        decodes = self.decodes
+        after = decodes.step + 1
+        work.decode_context_tokens += decodes.sum_offsets + len(decodes.offsets) * after
+        longest = decodes.longest() + after
+        if longest > work.max_decode_context_tokens:
+            work.max_decode_context_tokens = longest
+
+    def _num_steps(self, num_free_blocks: int) -> int:
         """Return for how many steps nobody ends and memory covers what the group needs."""
         decodes = self.decodes
-        more = min(decodes.steps_to_next_end(), self.max_leap_steps) - 1
+        more = min(decodes.ends[0][0] - decodes.step, self.max_leap_steps) - 1
         if more <= 0:
             return 1
-        return 1 + decodes.steps_covered(self.kv.num_free_blocks, decodes.step + 1, more)
+        return 1 + decodes.steps_covered(num_free_blocks, decodes.step + 1, more)
 
     def _stays(self, hold: Hold | None) -> bool:
         """Whether what holds the head of the queue does so until the batch changes."""
@@ -215,7 +249,7 @@ class LeapingScheduler(Scheduler):
     def _match(self, request: Request) -> int:
         if self._writers:
             self._settle_family([request])
-        return super()._match(request)
+        return self.kv.match(request)
 
     def _note_admission(
         self, plan: StepPlan, request: Request, hit_tokens: int, now_s: float
@@ -230,24 +264,22 @@ class LeapingScheduler(Scheduler):
         self._places.append(self._num_places)
         return self._num_places
 
-    def _last_tokens(self, request: Request) -> int:
-        """Return the known tokens with which a request ends."""
-        return min(request.final_tokens + 1, self.max_model_len)
+    def _join(self, request: Request, place: int, last_tokens: int) -> None:
+        self.decodes.join(request, place, last_tokens)
+        if self.kv.shares:
+            segments = self.kv.open_segments(request)
+            if segments:
+                self._writers.add(request, segments)
 
-    def _join(self, request: Request, place: int) -> None:
-        self.decodes.join(request, place, self._last_tokens(request))
-        segments = self.kv.open_segments(request)
-        if segments:
-            self._writers.add(request, segments)
-
-    def _finish(self, request: Request, place: int, end_s: float) -> None:
+    def _finish(self, request: Request, place: int, end_s: float) -> Request:
         at = bisect_left(self._places, place)
         del self._places[at], self.running[at]
-        self._writers.remove(request)
-        self.kv.settle(request)
-        self.kv.release(request)
+        if self._writers:
+            self._writers.remove(request)
+        self.kv.retire(request)
         request.move(Status.FINISHED)
         request.finish_s = end_s
+        return request
 
     def _settle_family(self, requests: Iterable[Request]) -> None:
         """Register what all have written that write into the content of some requests."""
@@ -278,7 +310,8 @@ class LeapingScheduler(Scheduler):
         for request in self.running:
             place, computed = self._next_place(), request.computed_tokens
             if computed == request.num_tokens - 1 and computed >= request.prompt_tokens:
-                self._join(request, place)
+                last_tokens = min(request.final_tokens + 1, self.max_model_len)
+                self._join(request, place, last_tokens)
             else:
                 self._prefills[request] = place
         self._is_gathered = True

@@ -76,6 +76,7 @@ class Cluster:
         self.progress = progress
         self.replicas: list[Replica] = []
         self.num_done = 0
+        self.last_s = 0.0  # when somebody last arrived, or gave up
         self._num_routed = 0
         self._followers = _followers(trace)
         self._arrivals = _arrivals(trace)
@@ -119,7 +120,7 @@ class Cluster:
 
     def _route(self, arrival: _Arrival) -> None:
         _, row, prompt_tokens, output_tokens, priority, patience_s = arrival
-        now_s = self.env.now
+        now_s = self.last_s = self.env.now
         self.recorder.arrival(row, now_s)
         # A request that asks for no output still samples the token that ends its prefill.
         total = prompt_tokens + max(output_tokens, 1)
@@ -156,6 +157,7 @@ class Cluster:
         return ""
 
     def _give_up(self, replica: Replica, request: Request, _event: simpy.Event) -> None:
+        self.last_s = self.env.now
         replica.give_up(request)
 
     def _release(self, row: int, _event: simpy.Event) -> None:

@@ -101,7 +101,7 @@ def simulate(
     last_s = [
         replica.run_on(math.inf if stop_s is None else stop_s) for replica in cluster.replicas
     ]
-    end_s = max(env.now, *last_s)
+    end_s = max(cluster.last_s, *last_s) if stop_s is None else stop_s
     for replica in cluster.replicas:
         for request in (*replica.scheduler.running, *replica.scheduler.waiting):
             recorder.progress(replica.index, request)

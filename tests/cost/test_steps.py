@@ -9,6 +9,7 @@ from simkv.cost.catalog import find_device, find_model
 from simkv.cost.choice import Cost, Linear, MeasuredTable, Roofline
 from simkv.cost.model import CostModel
 from simkv.cost.outside import Outside
+from simkv.cost.table import TableCost
 from simkv.sched.work import StepWork
 
 LINEAR = Linear(base_s=0.01, prefill_token_s=1e-5, decode_s=3e-4, context_token_s=7e-8)
@@ -61,12 +62,25 @@ def test_steps_on_end_cost_what_each_costs_alone(name: str, work: StepWork, num_
 
 
 @pytest.mark.parametrize("name", ["table", "table, fused"])
-@given(work=decodes())
-def test_a_row_of_decode_steps_holds_what_a_lookup_gives(name: str, work: StepWork) -> None:
+@given(batch=st.integers(1, 64), context=st.integers(1, 10_000))
+def test_a_row_of_decode_steps_holds_what_a_lookup_gives(
+    name: str, batch: int, context: int
+) -> None:
     cost = COSTS[name]
-    batch = work.num_decodes
-    at = cost._context_of(work)  # type: ignore[attr-defined]
-    assert cost.step_times_s(work, 1) == [cost._decode_step_s(batch, at)]  # type: ignore[attr-defined]
+    assert isinstance(cost, TableCost)
+    piece, share = cost._context.locate(context)
+    low, high = cost._decode_s[batch][piece : piece + 2]
+    assert cost._decodes_s(batch, context) == low + share * (high - low)
+    times_s = cost.step_times_s(StepWork([], batch, batch * context, context, batch), 1)
+    assert times_s == [cost._decode_step_s(batch, context)]
+
+
+@pytest.mark.parametrize("name", ["table", "table, fused"])
+@given(new=st.integers(1, 300))
+def test_a_chunk_over_nothing_takes_what_a_lookup_gives(name: str, new: int) -> None:
+    cost = COSTS[name]
+    assert isinstance(cost, TableCost)
+    assert cost._prefills_s([(new, 0)]) == cost._chunk_s(new, 0)
 
 
 @given(work=decodes(), num_steps=st.integers(1, 600))
