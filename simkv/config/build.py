@@ -16,6 +16,7 @@ from simkv.kv.groups import Attention, FullAttention, WindowAttention
 from simkv.kv.layout import HashChain, Paged
 from simkv.kv.manager import KVManager
 from simkv.sched.asynchronous import AsyncScheduler
+from simkv.sched.leaps import LeapingScheduler
 from simkv.sched.policy import VllmV1
 from simkv.sched.scheduler import Scheduler
 
@@ -57,9 +58,14 @@ def build_served(config: RunConfig) -> Served:
     return Served(_windowed(model, config), device, limit)
 
 
-def build_scheduler(config: RunConfig, served: Served) -> Scheduler:
-    """Build the scheduler of one replica with its empty KV memory."""
+def build_scheduler(config: RunConfig, served: Served, *, leaps: bool = False) -> Scheduler:
+    """Build the scheduler of one replica with its empty KV memory.
+
+    ``leaps`` asks for one that plans many steps at once, where that is known to be exact.
+    """
     kv = build_manager(config, served)
+    if leaps and isinstance(kv, Accounts | Reservations) and not config.sched.async_scheduling:
+        return LeapingScheduler(config.sched, kv, max_model_len=served.max_model_len)
     return scheduler_for(config.sched, kv, max_model_len=served.max_model_len)
 
 

@@ -30,6 +30,16 @@ class LinearCost:
                 step_s += choice.mixed_s
         return step_s
 
+    def step_times_s(self, work: StepWork, num_steps: int) -> list[float]:
+        """Return the times of steps on end in which every sequence decodes."""
+        choice, first, batch = self._choice, work.decode_context_tokens, work.num_decodes
+        fixed_s = choice.base_s + choice.prefill_token_s * 0 + choice.decode_s * batch
+        price_s = choice.context_token_s
+        return [fixed_s + price_s * (first + step * batch) for step in range(num_steps)]
+
+    def note(self, work: StepWork, num_steps: int) -> None:
+        """Count nothing: a formula has no measured range."""
+
     def warnings(self) -> list[str]:
         """Return nothing: a formula has no measured range."""
         return []

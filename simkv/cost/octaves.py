@@ -50,6 +50,19 @@ class Octaves:
             return last, (x - low) / (self.knots[last + 1] - low)
         return piece, at - piece
 
+    def locate_all(self, x: Array) -> tuple[NDArray[np.intp], Array]:
+        """Return what ``locate`` returns for each of ``x``, ``[n]`` pieces and ``[n]`` shares."""
+        mantissa, exponent = np.frexp(x)
+        at = (exponent - self.first_exponent) * self.steps + (
+            mantissa + mantissa - 1.0
+        ) * self.steps
+        piece = at.astype(np.intp)
+        last = len(self.knots) - 2
+        low = self.knots[last]
+        beyond = piece > last
+        share = np.where(beyond, (x - low) / (self.knots[last + 1] - low), at - piece)
+        return np.minimum(piece, last), share
+
     def array(self) -> Array:
         """Return the knots, ``[num_knots] float64``."""
         return np.asarray(self.knots, np.float64)

@@ -76,6 +76,20 @@ class RooflineCost:
             head = max(self._head_flop_s * work.num_sampled, self._head_read_s)
         return self._host_s + dense + decode + prefill + head + self._reduce_s * tokens
 
+    def step_times_s(self, work: StepWork, num_steps: int) -> list[float]:
+        """Return the times of steps on end in which every sequence decodes."""
+        batch, first = work.num_decodes, work.decode_context_tokens
+        most = first + num_steps * batch if self._window is None else self._window * batch
+        before_s = self._host_s + max(self._dense_flop_s * batch, self._dense_read.time_s(batch))
+        head_s = max(self._head_flop_s * work.num_sampled, self._head_read_s)
+        attend_s = max(self._attend_flop_s, self._attend_read_s)
+        reduce_s = self._reduce_s * batch
+        contexts = (min(first + step * batch, most) for step in range(num_steps))
+        return [before_s + attend_s * context + head_s + reduce_s for context in contexts]
+
+    def note(self, work: StepWork, num_steps: int) -> None:
+        """Count nothing: a bound has no measured range."""
+
     def warnings(self) -> list[str]:
         """Return nothing: a bound has no measured range."""
         return []

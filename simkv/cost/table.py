@@ -5,6 +5,10 @@ and the LM head at its sampled rows; or the host's own time, if that is longer. 
 and their interpolation are done with in the constructor. A lookup is linear between knots and
 uses only operations that IEEE 754 fixes to the last bit (``math.frexp``, + - * / and
 comparisons), so the same lookups over arrays give the same bits.
+
+Contexts are whole tokens, the mean of a ragged batch rounded to one. So where every sequence of a
+batch decodes, the next step is the next entry of a row of step times: rows are filled as they are
+needed, a stretch of contexts at a time.
 """
 
 import math
@@ -31,6 +35,11 @@ _MIXED_STEPS = 2
 # Cached tokens start at zero and knots at a power of two: they are looked up with this added.
 _SHIFT = 64
 _MIXED_SHIFT = 16
+
+# Contexts whose decode steps are priced together, the first time that one of them is met.
+_STRETCH = 512
+
+_RATIO_UNITS = 100_000
 
 
 class TableCost:
@@ -64,7 +73,7 @@ class TableCost:
         self._host_s = profile.host_overhead_s if host_overhead_s is None else host_overhead_s
         self._floor_s = profile.host_floor_s
         self._floor_sequence_s = profile.host_floor_sequence_s
-        self._ragged_ratio = profile.ragged_ratio
+        self._ragged_units = round(_RATIO_UNITS * profile.ragged_ratio)
         self._mixed = {} if profile.mixed is None else profile.mixed.coefficients
 
         tokens = np.arange(1.0, max_num_batched_tokens + 1)
@@ -81,6 +90,9 @@ class TableCost:
         self._gaps = [*attention.gaps, *dense.gaps(profile, model)]
         self._fused = attention.fused
         self._max_seqs = max_num_seqs
+        self._decode_rows: list[dict[int, tuple[list[float], list[float]]]] = [
+            {} for _ in range(max_num_seqs + 1)
+        ]
         self._launch_s = float(_seconds(np.float64(model.num_layers * attention.launch_us)))
         self._context_limits = attention.decode_context_limits(max_num_seqs)
         self._chunk_limit, self._cached_limit = attention.prefill_limits()
@@ -88,11 +100,14 @@ class TableCost:
 
     def step_time_s(self, work: StepWork) -> float:
         """Return the time of a step, the longer of the device's and the host's."""
+        if not work.prefills:
+            step_s = self._listed_step_s(work)
+            if step_s is not None:
+                return step_s
         prefills, num_decodes, attended, longest = _rows(work)
-        tokens, mean, context, device_s = num_decodes, 0.0, 0.0, 0.0
+        tokens, context, device_s = num_decodes, 0, 0.0
         if num_decodes:
-            mean = attended / num_decodes
-            context = mean + self._ragged_ratio * (longest - mean)
+            context = self._context_tokens(num_decodes, attended, longest)
             if num_decodes > self._max_seqs or context > self._context_limits[num_decodes]:
                 self._note_decode(num_decodes, context)
         if prefills:
@@ -101,7 +116,7 @@ class TableCost:
                 if new > self._chunk_limit or cached > self._cached_limit:
                     self._note_chunk(new, cached)
             if num_decodes and self._fused:
-                device_s = self._mixed_s(prefills, num_decodes, mean, longest)
+                device_s = self._mixed_s(prefills, num_decodes, attended / num_decodes, longest)
             else:
                 device_s = self._prefills_s(prefills)
         if num_decodes and not (prefills and self._fused):
@@ -112,24 +127,87 @@ class TableCost:
         floor_s = self._floor_s + self._floor_sequence_s * (num_decodes + len(prefills))
         return (device_s if device_s > floor_s else floor_s) + self._host_s
 
+    def step_times_s(self, work: StepWork, num_steps: int) -> list[float]:
+        """Return the times of steps on end in which every sequence decodes."""
+        batch = work.num_decodes
+        context = self._context_of(work)
+        if batch > self._max_seqs:
+            return [self._decode_step_s(batch, context + step) for step in range(num_steps)]
+        at = context % _STRETCH
+        times_s = self._stretch(batch, context // _STRETCH)[0][at : at + num_steps]
+        while len(times_s) < num_steps:
+            number = (context + len(times_s)) // _STRETCH
+            times_s += self._stretch(batch, number)[0][: num_steps - len(times_s)]
+        return times_s
+
+    def note(self, work: StepWork, num_steps: int) -> None:
+        """Count what of so many decode steps, the last of them given, was not measured."""
+        batch = work.num_decodes
+        limit = self._context_limits[batch] if batch <= self._max_seqs else 0.0
+        if self._context_of(work) > limit or batch > self._token_limit:
+            for step in range(1 - num_steps, 1):
+                self.step_time_s(work.later(step))
+
     def warnings(self) -> list[str]:
         """Return what of the model was not measured, then what was asked out of range."""
         return [f"profile {self._name}: {line}" for line in self._gaps + self._outside.sentences()]
 
-    def _decodes_s(self, batch: int, context: float) -> float:
+    def _context_tokens(self, batch: int, total: int, longest: int) -> int:
+        """Return the context at which a decode batch is priced; a step later it is one more."""
+        units = self._ragged_units
+        sum_units = total * (_RATIO_UNITS - units) + longest * batch * units
+        return (2 * sum_units + _RATIO_UNITS * batch) // (2 * _RATIO_UNITS * batch)
+
+    def _context_of(self, work: StepWork) -> int:
+        return self._context_tokens(
+            work.num_decodes, work.decode_context_tokens, work.max_decode_context_tokens
+        )
+
+    def _decode_step_s(self, batch: int, context: int) -> float:
+        """Return the time of a step of decodes only."""
+        device_s = self._decodes_s(batch, context)
+        device_s += _listed(self._dense_s, batch) + _listed(self._head_s, batch)
+        floor_s = self._floor_s + self._floor_sequence_s * batch
+        return (device_s if device_s > floor_s else floor_s) + self._host_s
+
+    def _listed_step_s(self, work: StepWork) -> float | None:
+        """Return the time of a step of decodes only, if it is in a row and was measured."""
+        batch = work.num_decodes
+        if not 0 < batch == work.num_sampled <= self._max_seqs or batch > self._token_limit:
+            return None
+        context = self._context_of(work)
+        if context > self._context_limits[batch]:
+            return None
+        return self._stretch(batch, context // _STRETCH)[0][context % _STRETCH]
+
+    def _stretch(self, batch: int, number: int) -> tuple[list[float], list[float]]:
+        """Return ``_decode_step_s`` and ``_decodes_s`` for a stretch of contexts."""
+        found = self._decode_rows[batch].get(number)
+        if found is None:
+            contexts = np.arange(number * _STRETCH, (number + 1) * _STRETCH, dtype=np.float64)
+            piece, share = self._context.locate_all(np.maximum(contexts, 1.0))
+            table = np.asarray(self._decode_s[batch])
+            low = table[piece]
+            attention_s = low + share * (table[piece + 1] - low)
+            device_s = attention_s + (self._dense_s[batch] + self._head_s[batch])
+            floor_s = self._floor_s + self._floor_sequence_s * batch
+            step_s = np.maximum(device_s, floor_s) + self._host_s
+            found = self._decode_rows[batch][number] = (step_s.tolist(), attention_s.tolist())
+        return found
+
+    def _decodes_s(self, batch: int, context: int) -> float:
         """Return the attention time of all layers for a decode batch."""
-        piece, share = self._context.locate(context)
         if batch > self._max_seqs:
             return self._decodes_s(self._max_seqs, context) * (batch / self._max_seqs)
-        row = self._decode_s[batch]
-        low = row[piece]
-        return low + share * (row[piece + 1] - low)
+        return self._stretch(batch, context // _STRETCH)[1][context % _STRETCH]
 
     def _prefills_s(self, prefills: list[tuple[int, int]]) -> float:
         """Return the attention time of all layers for the chunks of a step."""
         if len(prefills) == 1:
             new, cached = prefills[0]
-            return self._chunk_s(new, cached)
+            if cached or new >= len(self._fresh_s):
+                return self._chunk_s(new, cached)
+            return self._fresh_s[new]
         if self._fused:
             # Measured one chunk at a time: the work adds up, the launch happens once.
             total = self._launch_s
@@ -211,6 +289,11 @@ class TableCost:
             self._cached.array()[None, None, :] - _SHIFT,
         )
         self._prefill_s: list[Plane] = _seconds(num_layers * prefill).tolist()
+        # A chunk over nothing cached lies on the first knot of that quantity.
+        piece, share = self._new.locate_all(np.arange(1.0, max_tokens + 1))
+        table = np.asarray([row[0] for row in self._prefill_s[0]])
+        low = table[piece]
+        self._fresh_s: list[float] = [0.0, *(low + share * (table[piece + 1] - low)).tolist()]
         if not self._fused:
             return
         self._mixed_new = octaves(1, max_tokens, _MIXED_STEPS)
@@ -225,7 +308,7 @@ class TableCost:
         )
         self._together_s: list[list[Plane]] = _seconds(num_layers * together).tolist()
 
-    def _note_decode(self, batch: int, context: float) -> None:
+    def _note_decode(self, batch: int, context: int) -> None:
         if batch > self._max_seqs:
             self._outside.note("sequences of a decode batch", batch, self._max_seqs)
             return
@@ -248,12 +331,14 @@ def _rows(work: StepWork) -> tuple[list[tuple[int, int]], int, int, int]:
     """
     rows, attended = work.num_decodes, work.decode_context_tokens
     longest, chunks = work.max_decode_context_tokens, work.prefills
-    if any(new == 1 for new, _ in chunks):
-        singles = [cached + 1 for new, cached in chunks if new == 1]
-        chunks = [chunk for chunk in chunks if chunk[0] > 1]
-        rows, attended = rows + len(singles), attended + sum(singles)
-        longest = max(longest, *singles)
-    return chunks, rows, attended, longest
+    for new, _ in chunks:
+        if new == 1:
+            break
+    else:
+        return chunks, rows, attended, longest
+    singles = [cached + 1 for new, cached in chunks if new == 1]
+    chunks = [chunk for chunk in chunks if chunk[0] > 1]
+    return chunks, rows + len(singles), attended + sum(singles), max(longest, *singles)
 
 
 def _check_serves(

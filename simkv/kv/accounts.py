@@ -6,6 +6,7 @@ are always at its head, so a number stands for them.
 """
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from simkv.kv.ops import MemoryOps
 from simkv.kv.prefix import Holding, PrefixCache, Stretch, stretches
@@ -41,6 +42,8 @@ class _Table:
     def num_private(self) -> int:
         """Blocks without a hash that nobody else holds, nor did when it was forked."""
         unregistered = self.num_blocks - self.num_registered
+        if not self.shared:
+            return unregistered
         return unregistered - sum(piece.num_blocks for piece in self.shared)
 
 
@@ -57,10 +60,13 @@ class Accounts:
         Whether full blocks are kept and shared by content.
     """
 
+    grows = True
+
     def __init__(self, *, block_tokens: int, num_blocks: int, prefix_caching: bool) -> None:
         self.block_tokens = block_tokens
         self.num_blocks = num_blocks
         self.pool_slots = (num_blocks - 1) * block_tokens
+        self.shares = prefix_caching
         self._cache = PrefixCache() if prefix_caching else None
         self._num_blank = num_blocks - 1
         self._num_table_blocks = 0
@@ -112,10 +118,10 @@ class Accounts:
         """Take the hit blocks and hand out new ones for a waiting sequence (5.1 to 5.6)."""
         table = self._table(sequence)
         hit = hit_tokens // self.block_tokens
-        idle = self._cache.count_idle(table.content, hit) if self._cache and hit else 0
-        most_tokens = max(target_tokens, full_tokens)
-        spare = self.num_free_blocks - int(watermark_ratio * self.num_blocks)
-        if max(0, self._blocks_for(most_tokens) - hit) + idle > spare:
+        needed = max(0, self._blocks_for(max(target_tokens, full_tokens)) - hit)
+        if self._cache and hit:
+            needed += self._cache.count_idle(table.content, hit)
+        if needed > self.num_free_blocks - int(watermark_ratio * self.num_blocks):
             return False
         if self._cache and hit:
             table.held = self._cache.take(table.content, hit)
@@ -139,6 +145,35 @@ class Accounts:
                 self._copy(last)
         self._hand_out(sequence, table, target_tokens)
         return True
+
+    def lend(self, num_blocks: int, num_tokens: int) -> None:
+        """Hand out blocks to sequences that grow together by so many tokens in all."""
+        self._computed_tokens += num_tokens
+        if num_blocks:
+            self._take(num_blocks)
+            self._num_table_blocks += num_blocks
+
+    def settle(self, sequence: Sequence) -> None:
+        """Bring the table of a sequence that grew with others up to its computed tokens."""
+        table: _Table = sequence.table
+        table.num_blocks = self._blocks_for(sequence.computed_tokens)
+        sequence.capacity_tokens = table.num_blocks * self.block_tokens
+        if self._cache:
+            self._register(self._cache, table, sequence.computed_tokens // self.block_tokens)
+
+    def retire(self, sequence: Sequence) -> None:
+        """Take back everything that a sequence which grew with others holds: it ended."""
+        self.settle(sequence)
+        self.release(sequence)
+
+    def open_segments(self, sequence: Sequence) -> list[int]:
+        """Return the segments whose blocks it may still register and others can name."""
+        table: _Table = sequence.table
+        return [
+            segment
+            for segment, _, end in table.content[table.stretch :]
+            if segment >= 0 and end > table.num_registered
+        ]
 
     def fork(self, parent: Sequence, child: Sequence) -> bool:
         """Let a new sequence hold what another one holds; takes no block."""
@@ -195,19 +230,49 @@ class Accounts:
         """Note that the sequences that hold memory compute so many more tokens, all together."""
         self._computed_tokens += num_tokens
 
-    def usage(self) -> Usage:
-        """Return what the slots are doing now."""
+    def counters(self) -> tuple[int, ...]:
+        """Return blank, cached and held blocks, live tokens, and slots that are counted twice.
+
+        A block that is shared is held once by each.
+        """
+        return (
+            self._num_blank,
+            self._cache.num_idle_blocks if self._cache else 0,
+            self._num_table_blocks,
+            self._computed_tokens,
+            self._tail_slots_twice,
+        )
+
+    def grown(self, counters: Any, more_tokens: Any, more_blocks: Any) -> tuple[Any, ...]:
+        """Return what ``counters`` become where sequences only grow."""
+        blank, idle, table_blocks, computed, twice = counters
+        num_blank = (blank > more_blocks) * (blank - more_blocks)
+        return (
+            num_blank,
+            idle + blank - more_blocks - num_blank,
+            table_blocks + more_blocks,
+            computed + more_tokens,
+            twice,
+        )
+
+    def usage_of(self, counters: Any) -> Usage:
+        """Return what the slots are doing, given all counters."""
+        blank, idle, table_blocks, computed, twice = counters
         size = self.block_tokens
-        num_taken = self.num_blocks - 1 - self.num_free_blocks
-        tail = self._num_table_blocks * size - self._computed_tokens - self._tail_slots_twice
+        num_taken = self.num_blocks - 1 - blank - idle
+        tail = table_blocks * size - computed - twice
         return Usage(
             tokens=num_taken * size - tail,
             tail=tail,
-            cached=(self.num_free_blocks - self._num_blank) * size,
-            free=self._num_blank * size,
-            logical_tokens=self._computed_tokens,
-            blocks_saved=self._num_table_blocks - num_taken,
+            cached=idle * size,
+            free=blank * size,
+            logical_tokens=computed,
+            blocks_saved=table_blocks - num_taken,
         )
+
+    def usage(self) -> Usage:
+        """Return what the slots are doing now."""
+        return self.usage_of(self.counters())
 
     def _blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_tokens)

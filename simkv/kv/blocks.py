@@ -9,7 +9,9 @@ sequence.
 
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
+from typing import Any
 
+from simkv.errors import InvariantError
 from simkv.kv.groups import Attention, FullAttention
 from simkv.kv.ops import MemoryOps
 from simkv.kv.pool import NULL, Key, Pool
@@ -201,6 +203,26 @@ class Blocks:
     def advance(self, num_tokens: int) -> None:
         """Note that the sequences that hold memory compute so many more tokens, all together."""
         self._kept_tokens += num_tokens * len(self.groups)
+
+    def counters(self) -> tuple[int, ...]:
+        """Return what the slots are doing now."""
+        return self.usage()
+
+    def grown(self, counters: Any, more_tokens: Any, more_blocks: Any) -> tuple[Any, ...]:
+        """Return the counters as they are: blocks are handed out one by one, nothing grows unseen.
+
+        Raises
+        ------
+        InvariantError
+            If anything did.
+        """
+        if any(more_tokens) or any(more_blocks):
+            raise InvariantError("blocks grew without being handed out")
+        return tuple(counters)
+
+    def usage_of(self, counters: Any) -> Usage:
+        """Return what the slots are doing, given all counters."""
+        return Usage(*counters)
 
     def usage(self) -> Usage:
         """Return what the slots are doing now; with several groups a token has a slot in each."""

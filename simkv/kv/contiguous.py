@@ -6,6 +6,7 @@ placed in the first hole that takes it; nothing is shared and nothing moves.
 """
 
 from bisect import bisect_left
+from typing import Any
 
 from simkv.kv.ops import MemoryOps
 from simkv.kv.sequence import Sequence
@@ -59,6 +60,8 @@ class Reservations:
     """
 
     block_tokens = 1
+    grows = False
+    shares = False
     num_stored = 0
     num_evicted = 0
 
@@ -144,16 +147,45 @@ class Reservations:
         """Note that the sequences that hold memory compute so many more tokens, all together."""
         self._computed_tokens += num_tokens
 
-    def usage(self) -> Usage:
-        """Return what the slots are doing now."""
-        held = self._num_held * self.reserve_tokens
+    def lend(self, num_blocks: int, num_tokens: int) -> None:
+        """Count tokens: a reservation covers all growth."""
+        self._computed_tokens += num_tokens
+
+    def settle(self, sequence: Sequence) -> None:
+        """Do nothing: a reservation does not change."""
+
+    def retire(self, sequence: Sequence) -> None:
+        """Take back the reservation of a sequence that ended."""
+        self.release(sequence)
+
+    def open_segments(self, sequence: Sequence) -> list[int]:
+        """Return none: nothing is shared."""
+        return []
+
+    def counters(self) -> tuple[int, ...]:
+        """Return reservations, final and live tokens, and slots that a reservation could take."""
         sizes = (end - start for start, end in self._holes)
         reachable = sum(size for size in sizes if size >= self.reserve_tokens)
+        return (self._num_held, self._final_tokens, self._computed_tokens, reachable)
+
+    def grown(self, counters: Any, more_tokens: Any, more_blocks: Any) -> tuple[Any, ...]:
+        """Return what ``counters`` become where sequences only grow."""
+        num_held, final, computed, reachable = counters
+        return (num_held, final, computed + more_tokens, reachable)
+
+    def usage_of(self, counters: Any) -> Usage:
+        """Return what the slots are doing, given all counters."""
+        num_held, final, computed, reachable = counters
+        held = num_held * self.reserve_tokens
         return Usage(
-            tokens=self._computed_tokens,
-            reserved=self._final_tokens - self._computed_tokens,
-            over_reserved=held - self._final_tokens,
-            unreachable=self.num_free_blocks - reachable,
+            tokens=computed,
+            reserved=final - computed,
+            over_reserved=held - final,
+            unreachable=self.pool_slots - held - reachable,
             free=reachable,
-            logical_tokens=self._computed_tokens,
+            logical_tokens=computed,
         )
+
+    def usage(self) -> Usage:
+        """Return what the slots are doing now."""
+        return self.usage_of(self.counters())

@@ -1,6 +1,6 @@
 """What the scheduler asks of KV memory, whatever its layout."""
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from simkv.kv.ops import MemoryOps
 from simkv.kv.sequence import Sequence
@@ -94,6 +94,56 @@ class KVManager(Protocol):
         """Note that the sequences that hold memory compute so many more tokens, all together."""
         ...
 
+    def counters(self) -> tuple[int, ...]:
+        """Return the few numbers that all that slots do can be worked out from."""
+        ...
+
+    def grown(self, counters: Any, more_tokens: Any, more_blocks: Any) -> tuple[Any, ...]:
+        """Return what counters become where sequences only grow.
+
+        Parameters
+        ----------
+        counters
+            What ``counters`` returned, as numbers or as an array for each.
+        more_tokens, more_blocks
+            Tokens computed and blocks handed out since.
+        """
+        ...
+
+    def usage_of(self, counters: Any) -> Usage:
+        """Return what the slots are doing, given counters or means of them over time.
+
+        Each account is a linear function of the counters, so its mean is that of their means.
+        """
+        ...
+
     def usage(self) -> Usage:
         """Return what the slots are doing now."""
+        ...
+
+
+class Lender(KVManager, Protocol):
+    """A manager whose sequences may grow together, with their own records brought up later.
+
+    ``grows`` says whether a sequence that decodes takes blocks on the way, ``shares`` whether
+    others can find them.
+    """
+
+    grows: bool
+    shares: bool
+
+    def lend(self, num_blocks: int, num_tokens: int) -> None:
+        """Hand out free blocks to sequences that grow together by so many tokens in all."""
+        ...
+
+    def settle(self, sequence: Sequence) -> None:
+        """Write down what a sequence that grew with others holds now."""
+        ...
+
+    def retire(self, sequence: Sequence) -> None:
+        """Take back everything that a sequence which grew with others holds: it ended."""
+        ...
+
+    def open_segments(self, sequence: Sequence) -> list[int]:
+        """Return the segments whose blocks it may still register and others can name."""
         ...

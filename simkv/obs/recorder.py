@@ -1,18 +1,23 @@
 """Takes down what happens in a run, as columns."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from simkv.obs.course import Course
 from simkv.obs.parts import Parts, Timekeeper
 from simkv.obs.schema import MEMORY, REASONS, REQUESTS, SERIES, STATUSES, STEPS
-from simkv.obs.series import Series
+from simkv.obs.series import Floats
 from simkv.sched.plan import StepPlan
 from simkv.sched.request import Request
 from simkv.sched.scheduler import Scheduler
+from simkv.sched.work import StepWork
 from simkv.workload.trace import Trace
+
+_ROWS_AT_ONCE = 4096
 
 
 @dataclass(slots=True)
@@ -67,12 +72,18 @@ class Recorder:
         self.recomputed_tokens = np.zeros(rows, dtype=np.int64)
         self.status = np.full(rows, STATUSES.index("unfinished"), dtype=np.int8)
         self.reason = np.zeros(rows, dtype=np.int8)
-        self.series = [Series(len(SERIES), from_s=warmup_s) for _ in range(num_replicas)]
+        self._courses = [Course(from_s=warmup_s) for _ in range(num_replicas)]
         self.parts = Parts(rows)
         self._timekeepers = [Timekeeper(self.parts) for _ in range(num_replicas)]
         self.num_steps = 0
         self.busy_s = [0.0] * num_replicas
+        self._progress: list[tuple[Any, ...]] = []
         self._steps: list[tuple[float, ...]] | None = [] if steps else None
+
+    def means(self) -> Floats:
+        """Return time-weighted means, summed over replicas, in order of ``SERIES``."""
+        total: Floats = np.sum([course.means() for course in self._courses], axis=0)
+        return total
 
     def arrival(self, row: int, now_s: float) -> None:
         """Note a request's arrival."""
@@ -104,19 +115,20 @@ class Recorder:
         scheduler: Scheduler,
     ) -> None:
         """Note a step that begins now."""
-        self.state(replica, now_s, scheduler)
+        self._courses[replica].note(now_s, scheduler)
         self.num_steps += 1
         self.busy_s[replica] += step_s
         if self._steps is not None:
+            work = plan.work
             self._steps.append(
                 (
                     replica,
                     now_s,
                     step_s,
-                    len(plan.work.prefills),
-                    sum(new for new, _ in plan.work.prefills),
-                    plan.work.num_decodes,
-                    plan.work.decode_context_tokens,
+                    len(work.prefills),
+                    sum(new for new, _ in work.prefills),
+                    work.num_decodes,
+                    work.decode_context_tokens,
                     len(plan.new) + len(plan.resumed),
                     len(plan.preempted),
                     len(scheduler.running),
@@ -125,32 +137,94 @@ class Recorder:
                 )
             )
 
+    def steps(
+        self,
+        replica: int,
+        times_s: Sequence[float],
+        work: StepWork,
+        more_blocks: Sequence[int],
+        counters: tuple[int, ...],
+        scheduler: Scheduler,
+    ) -> None:
+        """Note steps on end, in which every sequence decodes, that have begun.
+
+        Parameters
+        ----------
+        times_s
+            Their starts, and the end of the last.
+        work
+            What the last of them does.
+        more_blocks
+            Blocks that were taken in each.
+        counters
+            The memory manager's counters before them.
+        """
+        num_steps = len(more_blocks)
+        self._courses[replica].note_steps(
+            times_s[:num_steps],
+            more_blocks,
+            step_tokens=work.num_decodes,
+            counters=counters,
+            scheduler=scheduler,
+        )
+        self.num_steps += num_steps
+        self.busy_s[replica] += times_s[-1] - times_s[0]
+        if self._steps is None:
+            return
+        num_free = scheduler.kv.num_free_blocks + sum(more_blocks)
+        queues = (len(scheduler.running), len(scheduler.waiting))
+        num_decodes, context = work.num_decodes, work.decode_context_tokens
+        for step, taken in enumerate(more_blocks):
+            num_free -= taken
+            start_s, end_s = times_s[step : step + 2]
+            at = context - (num_steps - 1 - step) * num_decodes
+            decodes = (0, 0, num_decodes, at, 0, 0)
+            self._steps.append((replica, start_s, end_s - start_s, *decodes, *queues, num_free))
+
     def state(self, replica: int, now_s: float, scheduler: Scheduler) -> None:
         """Note what memory and queues are from now on."""
-        usage = scheduler.kv.usage()
-        self.series[replica].note(now_s, (len(scheduler.running), len(scheduler.waiting), *usage))
+        self._courses[replica].note(now_s, scheduler)
 
     def progress(self, replica: int, request: Request) -> None:
         """Note what has happened to a request that finished, or is cut off by the run's end."""
-        row = request.id
-        self.replica[row] = replica
-        times = self.times
-        if request.first_scheduled_s is not None:
-            times["first_scheduled_s"][row] = request.first_scheduled_s
-        if request.first_token_s is not None and request.output_tokens:
-            times["first_token_s"][row] = request.first_token_s
-        if request.finish_s is not None:
-            times["finish_s"][row] = request.finish_s
-            self.status[row] = STATUSES.index("finished")
         self._timekeepers[replica].finish(request)
-        self.hit_tokens[row] = request.hit_tokens
-        self.num_preemptions[row] = request.num_preemptions
-        self.recomputed_tokens[row] = request.recomputed_tokens
+        self._progress.append(
+            (
+                request.id,
+                replica,
+                request.first_scheduled_s,
+                request.first_token_s if request.output_tokens else None,
+                request.finish_s,
+                request.hit_tokens,
+                request.num_preemptions,
+                request.recomputed_tokens,
+            )
+        )
+        if len(self._progress) >= _ROWS_AT_ONCE:
+            self._write_progress()
+
+    def _write_progress(self) -> None:
+        """Write the noted requests into the columns."""
+        if not self._progress:
+            return
+        rows, replicas, *times, hits, preemptions, recomputed = zip(*self._progress, strict=True)
+        at = np.array(rows)
+        self.replica[at] = replicas
+        names = ("first_scheduled_s", "first_token_s", "finish_s")
+        for name, column in zip(names, times, strict=True):
+            self.times[name][at] = np.array(column, dtype=np.float64)
+        ended = at[~np.isnan(self.times["finish_s"][at])]
+        self.status[ended] = STATUSES.index("finished")
+        self.hit_tokens[at] = hits
+        self.num_preemptions[at] = preemptions
+        self.recomputed_tokens[at] = recomputed
+        self._progress.clear()
 
     def close(self, now_s: float) -> Tables:
         """End every open interval and return the tables."""
-        for series in self.series:
-            series.close(now_s)
+        self._write_progress()
+        for course in self._courses:
+            course.close(now_s)
         return Tables(self._requests(), self._memory(), self._step_table())
 
     def _requests(self) -> pa.Table:
@@ -183,8 +257,8 @@ class Recorder:
 
     def _memory(self) -> pa.Table:
         parts = []
-        for replica, series in enumerate(self.series):
-            edges, means = series.bins()
+        for replica, course in enumerate(self._courses):
+            edges, means = course.bins()
             columns = {
                 "replica": np.full(len(means), replica, dtype=np.int32),
                 "start_s": edges[:-1],

@@ -7,7 +7,6 @@ Floats = npt.NDArray[np.float64]
 
 _MAX_BINS = 1024
 _FIRST_BIN_S = 1 / 16
-_BUFFER_ROWS = 4096
 
 
 class Series:
@@ -29,22 +28,33 @@ class Series:
         self.from_s = from_s
         self.end_s = 0.0
         self._num_values = num_values
-        self._rows: list[tuple[float, tuple[float, ...]]] = []
+        self._open: tuple[float, Floats] | None = None
         self._total: Floats = np.zeros(num_values)
         self._edges: list[Floats] = [self._total]
         self._skipped: Floats = self._total
 
-    def note(self, now_s: float, values: tuple[float, ...]) -> None:
-        """Set the values that hold from now on."""
-        self._rows.append((now_s, values))
-        if len(self._rows) > _BUFFER_ROWS:
-            self._flush()
+    def extend(self, times: Floats, values: Floats) -> None:
+        """Note the values that hold from each of some moments on, up to the next.
+
+        Parameters
+        ----------
+        times
+            Ascending, not before the last that was noted, ``[rows]``.
+        values
+            ``[rows, num_values]``.
+        """
+        if self._open is None:
+            self._open = (times[0], values[0])
+        start_s, held = self._open
+        times = np.concatenate(([start_s], times))
+        areas = np.diff(times)[:, None] * np.vstack([held, values[:-1]])
+        self._add(times, np.add.accumulate(np.vstack([self._total, areas])))
+        self._open = (float(times[-1]), values[-1])
 
     def close(self, now_s: float) -> None:
         """End the last interval."""
-        last = self._rows[-1][1] if self._rows else (0.0,) * self._num_values
-        self._rows.append((now_s, last))
-        self._flush()
+        held = np.zeros(self._num_values) if self._open is None else self._open[1]
+        self.extend(np.array([now_s]), held[None, :])
 
     def means(self) -> Floats:
         """Return the time-weighted means from the end of the warm-up on, ``[num_values]``."""
@@ -64,28 +74,33 @@ class Series:
         widths = np.diff(edges)[:, None]
         return np.array(edges), np.diff(np.array(integrals), axis=0) / widths
 
-    def _flush(self) -> None:
-        """Integrate the noted rows; the last one stays, its interval is open."""
-        times = np.array([row[0] for row in self._rows])
-        values = np.array([row[1] for row in self._rows], dtype=np.float64)
-        areas = np.diff(times)[:, None] * values[:-1]
-        integral = np.add.accumulate(np.vstack([self._total, areas]))
+    def _add(self, times: Floats, integral: Floats) -> None:
+        """Take in the integral ``[rows, num_values]`` at some moments that follow the last one."""
         self._add_edges(times, integral)
         if self.end_s <= self.from_s:
-            self._skipped = _at(self.from_s, times, integral)
+            self._skipped = _at(np.array([self.from_s]), times, integral)[0]
         self._total = integral[-1]
         self.end_s = float(times[-1])
-        self._rows = self._rows[-1:]
 
     def _add_edges(self, times: Floats, integral: Floats) -> None:
         # Edges that a later doubling would drop are not looked up first: time may leap far ahead.
         while (_MAX_BINS + 1) * self.bin_s <= times[-1]:
             self._edges = self._edges[::2]
             self.bin_s *= 2
-        while len(self._edges) * self.bin_s <= times[-1]:
-            self._edges.append(_at(len(self._edges) * self.bin_s, times, integral))
+        last = int(times[-1] / self.bin_s)
+        while (last + 1) * self.bin_s <= times[-1]:
+            last += 1
+        while last * self.bin_s > times[-1]:
+            last -= 1
+        numbers = np.arange(len(self._edges), last + 1)
+        self._edges.extend(_at(np.float64(self.bin_s) * numbers, times, integral))
 
 
-def _at(moment: float, times: Floats, integral: Floats) -> Floats:
-    """Return the integral at one moment, ``[num_values]``."""
-    return np.array([np.interp(moment, times, column) for column in integral.T])
+def _at(moments: Floats, times: Floats, integral: Floats) -> Floats:
+    """Return the integral at some moments, none past the last of the times, ``[n, num_values]``."""
+    row = np.clip(np.searchsorted(times, moments, side="right") - 1, 0, max(len(times) - 2, 0))
+    after = np.minimum(row + 1, len(times) - 1)
+    span_s = times[after] - times[row]
+    share = np.clip((moments - times[row]) / np.where(span_s > 0, span_s, 1.0), 0.0, 1.0)[:, None]
+    between = integral[row] + share * (integral[after] - integral[row])
+    return np.where(share < 1, between, integral[after])

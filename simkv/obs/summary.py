@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import numpy as np
 import pyarrow.compute as pc
 
 from simkv.obs.explain import part_metrics
@@ -35,7 +34,7 @@ def summarize(
     if warmup_s:
         requests = requests.filter(pc.greater_equal(requests["arrival_s"], warmup_s))
     span_s = max(0.0, end_s - warmup_s)
-    means = np.sum([series.means() for series in recorder.series], axis=0)
+    means = recorder.means()
     num_steps, busy_s = recorder.num_steps, sum(recorder.busy_s)
     return {
         **request_metrics(
@@ -49,6 +48,6 @@ def summarize(
         "makespan_s": end_s,
         "num_steps": num_steps,
         "mean_step_s": busy_s / num_steps if num_steps else None,
-        "busy_ratio": busy_s / (end_s * len(recorder.series)) if end_s else None,
+        "busy_ratio": busy_s / (end_s * len(recorder.busy_s)) if end_s else None,
         **memory_metrics(dict(zip(SERIES, means.tolist(), strict=True))),
     }

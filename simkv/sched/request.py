@@ -16,6 +16,10 @@ class Status(Enum):
     FINISHED = "finished"
     ABORTED = "aborted"
 
+    # Members are equal if they are the same. Enum's own hash is a Python function, and every move
+    # looks two of them up.
+    __hash__ = object.__hash__
+
 
 _ALLOWED = {
     Status.WAITING: {Status.RUNNING, Status.ABORTED},

@@ -90,14 +90,14 @@ class Scheduler:
         if self._open is not None:
             raise InvariantError("the plan before this one has not been committed")
         plan = self._decide(now_s)
-        self._open = plan if plan.entries else None
+        self._open = plan if plan.num_tokens else None
         return plan
 
     def commit(self, plan: StepPlan, result: StepResult) -> list[Request]:
         """Take the result of a step; return the requests that finished in it (rule 8)."""
         if not 1 <= result.num_steps <= plan.num_steps:
             raise InvariantError(f"{result.num_steps} of {plan.num_steps} planned steps were done")
-        if plan.entries and plan is not self._open:
+        if plan.num_tokens and plan is not self._open:
             raise InvariantError("a plan is committed that is not open")
         self._open = None
         finished = []
@@ -209,7 +209,7 @@ class Scheduler:
             if len(running) >= policy.max_num_seqs:
                 return Hold.BATCH_SLOT
             request = waiting.head()
-            hit_tokens = self.kv.match(request)
+            hit_tokens = self._match(request)
             num_tokens = request.num_tokens - hit_tokens
             if 0 < self._threshold < num_tokens:
                 num_tokens = self._threshold
@@ -231,6 +231,10 @@ class Scheduler:
             plan.entries.append((request, num_tokens, hit_tokens))
             self._budget -= num_tokens
         return None
+
+    def _match(self, request: Request) -> int:
+        """Return the tokens that a waiting request finds in the prefix cache."""
+        return self.kv.match(request)
 
     def _note_admission(
         self, plan: StepPlan, request: Request, hit_tokens: int, now_s: float

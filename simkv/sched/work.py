@@ -27,6 +27,16 @@ class StepWork:
     max_decode_context_tokens: int = 0
     num_sampled: int = 0
 
+    def later(self, num_steps: int) -> "StepWork":
+        """Return the work after so many steps more, where every sequence decodes."""
+        return StepWork(
+            [],
+            self.num_decodes,
+            self.decode_context_tokens + num_steps * self.num_decodes,
+            self.max_decode_context_tokens + num_steps,
+            self.num_sampled,
+        )
+
     @property
     def num_tokens(self) -> int:
         """Tokens computed in the step (rows of every dense layer)."""

@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Callable
 
 import simpy
-from simpy.events import NORMAL
 
 from simkv.cost.model import CostModel
 from simkv.errors import InvariantError
@@ -16,7 +15,7 @@ from simkv.obs.recorder import Recorder
 from simkv.sched.asynchronous import AsyncScheduler
 from simkv.sched.plan import StepPlan
 from simkv.sched.request import Request
-from simkv.sim.call import Call
+from simkv.sim.clock import Clock
 from simkv.sim.replica import Replica
 
 
@@ -30,7 +29,7 @@ class AheadReplica(Replica):
 
     def __init__(
         self,
-        env: simpy.Environment,
+        env: Clock,
         index: int,
         scheduler: AsyncScheduler,
         cost: CostModel,
@@ -62,7 +61,7 @@ class AheadReplica(Replica):
                 step_s = self.cost.step_time_s(due.work)
                 self.recorder.step(self.index, now_s, step_s, due, scheduler)
                 self._plan = due
-                Call(self.env, step_s, self._end, priority=NORMAL)
+                self.env.at(now_s + step_s, self._end, priority=self._priority)
                 return
             self._commit(due)
         self._busy = False

@@ -13,7 +13,7 @@ from simkv.route.policy import ReplicaView
 from simkv.sched.plan import StepPlan, StepResult
 from simkv.sched.request import Request, Status
 from simkv.sched.scheduler import Scheduler
-from simkv.sim.call import Call
+from simkv.sim.clock import Clock
 
 
 class Replica:
@@ -37,7 +37,7 @@ class Replica:
 
     def __init__(
         self,
-        env: simpy.Environment,
+        env: Clock,
         index: int,
         scheduler: Scheduler,
         cost: CostModel,
@@ -54,6 +54,8 @@ class Replica:
         self.on_abort = on_abort
         self.watchers: Sequence[Watcher] = ()
         self.outstanding_tokens = 0
+        # What happens at one time on several replicas does so in their order.
+        self._priority = NORMAL + index
         self._busy = False
         self._plan = StepPlan()
         self._given_up: list[Request] = []
@@ -69,11 +71,16 @@ class Replica:
         self._note()
         if not self._busy:
             self._busy = True
-            Call(self.env, 0.0, self._start, priority=NORMAL)
+            self.env.at(self.env.now, self._start, priority=self._priority)
 
     def give_up(self, request: Request) -> None:
         """Drop a request that its client gave up, before the next step is planned (rule 2.1)."""
-        self._given_up.append(request)
+        if request.status not in (Status.FINISHED, Status.ABORTED):
+            self._given_up.append(request)
+
+    def run_on(self, until_s: float) -> float:
+        """Let everything happen that happens before a time; return when the last of it did."""
+        return self.env.now
 
     def view(self) -> ReplicaView:
         """Return what a router may know."""
@@ -97,7 +104,7 @@ class Replica:
         step_s = self.cost.step_time_s(plan.work)
         self.recorder.step(self.index, now_s, step_s, plan, self.scheduler)
         self._plan = plan
-        Call(self.env, step_s, self._end, priority=NORMAL)
+        self.env.at(now_s + step_s, self._end, priority=self._priority)
 
     def _end(self, event: simpy.Event) -> None:
         for request in self._commit(self._plan):

@@ -1,9 +1,9 @@
 """One run, from a configuration to tables."""
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import simpy
 
 from simkv.config.build import build_cost_model, build_scheduler, build_served
 from simkv.config.run import RunConfig
@@ -14,9 +14,12 @@ from simkv.obs.recorder import Recorder, Tables
 from simkv.obs.summary import summarize
 from simkv.obs.watch import Watcher
 from simkv.sched.asynchronous import AsyncScheduler
+from simkv.sched.leaps import LeapingScheduler
 from simkv.sim.ahead import AheadReplica
+from simkv.sim.clock import Clock
 from simkv.sim.cluster import Cluster
 from simkv.sim.laws import Laws
+from simkv.sim.leaping import LeapingReplica
 from simkv.sim.replica import Replica
 from simkv.workload.load import load
 from simkv.workload.trace import Trace
@@ -40,6 +43,7 @@ def simulate(
     progress: Callable[[float], None] | None = None,
     check: bool = False,
     watchers: Sequence[Watcher] = (),
+    leaps: bool = True,
 ) -> Tables:
     """Simulate a run.
 
@@ -56,6 +60,9 @@ def simulate(
         that it takes.
     watchers
         Who looks on while it goes.
+    leaps
+        Take steps that are alike together where that changes nothing, which it never does. Whoever
+        looks on, or checks, sees single steps.
 
     Raises
     ------
@@ -68,7 +75,7 @@ def simulate(
     if trace is None:
         trace = load(config.workload, seed=config.seed, max_model_len=served.max_model_len)
     _check_arrivals(trace)
-    env = simpy.Environment()
+    env = Clock()
     recorder = Recorder(
         trace,
         num_replicas=config.cluster.num_replicas,
@@ -77,24 +84,33 @@ def simulate(
     )
     cluster = Cluster(env, trace, config.cluster.routing, recorder, progress)
     cost = build_cost_model(config, served)
+    watchers = (Laws(config.cluster.num_replicas), *watchers) if check else watchers
     for index in range(config.cluster.num_replicas):
-        scheduler = build_scheduler(config, served)
+        scheduler = build_scheduler(config, served, leaps=leaps and not watchers)
         means = (cost, recorder, cluster.finish, cluster.abort)
+        replica: Replica
         if isinstance(scheduler, AsyncScheduler):
-            cluster.replicas.append(AheadReplica(env, index, scheduler, *means))
+            replica = AheadReplica(env, index, scheduler, *means)
+        elif isinstance(scheduler, LeapingScheduler):
+            wakes = cluster.has_followers
+            replica = LeapingReplica(env, index, scheduler, *means, wakes=wakes)
         else:
-            cluster.replicas.append(Replica(env, index, scheduler, *means))
-    watchers = (Laws(len(cluster.replicas)), *watchers) if check else watchers
-    for replica in cluster.replicas:
+            replica = Replica(env, index, scheduler, *means)
         replica.watchers = watchers
+        cluster.replicas.append(replica)
     cluster.start()
-    env.run(until=None if config.measure.drain else _stop_s(trace))
+    stop_s = None if config.measure.drain else _stop_s(trace)
+    env.run(until=stop_s)
+    last_s = [
+        replica.run_on(math.inf if stop_s is None else stop_s) for replica in cluster.replicas
+    ]
+    end_s = max(cluster.last_s, *last_s) if stop_s is None else stop_s
     for replica in cluster.replicas:
         for request in (*replica.scheduler.running, *replica.scheduler.waiting):
             recorder.progress(replica.index, request)
     for watcher in watchers:
-        watcher.ended(env.now)
-    tables = recorder.close(env.now)
+        watcher.ended(end_s)
+    tables = recorder.close(end_s)
     if check:
         check_tables(tables)
     tables.summary = summarize(
@@ -103,7 +119,7 @@ def simulate(
         ttft_s=config.objectives.ttft_s,
         tpot_s=config.objectives.tpot_s,
         warmup_s=config.measure.warmup_s,
-        end_s=env.now,
+        end_s=end_s,
     )
     tables.notes = (*trace.notes, *_notes(cluster))
     tables.warnings = [*cost.warnings(), *_warnings(tables, config.measure.warmup_s)]

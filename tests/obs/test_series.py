@@ -5,14 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simkv.obs import series as module
 from simkv.obs.series import Series
 
 
-def noted(rows, end_s, from_s=0.0):
+def noted(rows, end_s, from_s=0.0, rows_at_once=1):
     series = Series(1, from_s=from_s)
-    for now_s, value in rows:
-        series.note(now_s, (value,))
+    for first in range(0, len(rows), rows_at_once):
+        some = np.array(rows[first : first + rows_at_once])
+        series.extend(some[:, 0], some[:, 1:])
     series.close(end_s)
     return series
 
@@ -29,14 +29,12 @@ def integral(rows, lo, hi):
 steps = st.lists(st.tuples(st.floats(0, 50), st.integers(0, 100)), min_size=1, max_size=60)
 
 
-@given(steps, st.floats(0, 20), st.integers(2, 50))
-def test_means_and_bins_are_the_integrals(gaps, from_s, buffer_rows):
+@given(steps, st.floats(0, 20), st.integers(1, 50))
+def test_means_and_bins_are_the_integrals(gaps, from_s, rows_at_once):
     times = np.cumsum([0.0, *(gap for gap, _ in gaps[1:])])
     rows = list(zip(times.tolist(), (value for _, value in gaps), strict=True))
     end_s = rows[-1][0] + 1.0
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_BUFFER_ROWS", buffer_rows)
-        series = noted(rows, end_s, from_s)
+    series = noted(rows, end_s, from_s, rows_at_once)
     edges, means = series.bins()
     for lo, hi, mean in zip(edges[:-1], edges[1:], means[:, 0], strict=True):
         assert mean * (hi - lo) == pytest.approx(integral(rows, lo, hi), rel=1e-9, abs=1e-6)
@@ -46,7 +44,8 @@ def test_means_and_bins_are_the_integrals(gaps, from_s, buffer_rows):
 
 
 def test_bins_double_instead_of_growing_in_number():
-    series = noted([(float(second), second % 7) for second in range(5000)], 5000.0)
+    rows = [(float(second), second % 7) for second in range(5000)]
+    series = noted(rows, 5000.0, rows_at_once=900)
     edges, means = series.bins()
     assert len(means) <= 1026
     assert edges[-1] == 5000
