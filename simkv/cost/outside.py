@@ -10,8 +10,9 @@ class Outside:
     def note(self, quantity: str, asked: float, measured: float) -> None:
         """Count one question, and keep the one that lies furthest out."""
         times, worst_asked, worst_measured = self._seen.get(quantity, (0, 0.0, 1.0))
-        # Compared as asked / measured, without dividing by a range that ends at zero.
-        if asked * worst_measured >= worst_asked * measured:
+        # Compared as asked / measured, without dividing by a range that ends at zero; of equal ones
+        # the larger, whichever came first.
+        if (asked * worst_measured, asked) >= (worst_asked * measured, worst_asked):
             worst_asked, worst_measured = asked, measured
         self._seen[quantity] = (times + 1, worst_asked, worst_measured)
 

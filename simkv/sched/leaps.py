@@ -309,7 +309,10 @@ class LeapingScheduler(Scheduler):
         self._prefills.clear()
         for request in self.running:
             place, computed = self._next_place(), request.computed_tokens
-            if computed == request.num_tokens - 1 and computed >= request.prompt_tokens:
+            # One that came back and has yet to give its first token is not in step with the group,
+            # even if a chunk has left it one token to compute.
+            in_step = computed == request.num_tokens - 1 and computed >= request.prompt_tokens
+            if in_step and request.caught_up_s is not None:
                 last_tokens = min(request.final_tokens + 1, self.max_model_len)
                 self._join(request, place, last_tokens)
             else:
