@@ -22,7 +22,7 @@ class StepPlan:
     work
         The numbers that a cost model may see.
     num_steps
-        For how many steps the plan holds: always 1 until leaps are proven exact.
+        For how many steps the plan holds: 1, or more from a scheduler that leaps.
     new, resumed, preempted
         Requests admitted for the first time, admitted again, and preempted, in order.
     num_tokens
