@@ -101,6 +101,7 @@ def _at(moments: Floats, times: Floats, integral: Floats) -> Floats:
     row = np.clip(np.searchsorted(times, moments, side="right") - 1, 0, max(len(times) - 2, 0))
     after = np.minimum(row + 1, len(times) - 1)
     span_s = times[after] - times[row]
-    share = np.clip((moments - times[row]) / np.where(span_s > 0, span_s, 1.0), 0.0, 1.0)[:, None]
+    passed_s = np.clip(moments - times[row], 0.0, span_s)
+    share = (passed_s / np.where(span_s > 0, span_s, 1.0))[:, None]
     between = integral[row] + share * (integral[after] - integral[row])
     return np.where(share < 1, between, integral[after])
