@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from simkv.obs.stats import estimate
+from simkv.obs.stats import LEVEL_RATIO, estimate
 
 # Text in SVG stays text, and the same figure gives the same bytes.
 mpl.use("agg")
@@ -37,6 +37,11 @@ def over_seeds(values: "pd.Series[float]") -> tuple[float, float]:
     if found.interval is None:
         return found.mean, found.mean
     return found.interval.low, found.interval.high
+
+
+def caption(table: pd.DataFrame) -> str:
+    """Say what the points and intervals of a figure are."""
+    return f"means over {table['seed'].nunique()} seeds, {100 * LEVEL_RATIO:g} % intervals"
 
 
 def lines(

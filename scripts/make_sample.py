@@ -118,6 +118,7 @@ def _merge(traces: Sequence[Trace]) -> Trace:
         turn=joined("turn")[order],
         after=np.where(after >= 0, place[after], -1),
         think_s=joined("think_s")[order],
+        patience_s=joined("patience_s")[order],
         tenant=np.repeat(np.arange(len(traces)), np.diff(rows))[order],
         priority=joined("priority")[order],
         granularity_tokens=1,

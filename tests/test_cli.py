@@ -168,6 +168,54 @@ def test_an_interrupted_process_says_so(signum: signal.Signals, tmp_path: Path) 
     assert not (tmp_path / "out").exists()
 
 
+def test_an_interruption_while_modules_load_is_one_sentence(tmp_path: Path) -> None:
+    # A module that is imported early on waits for a pipe, so the process is known to be loading.
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    (tmp_path / "cyclopts.py").write_text(f"open({str(pipe)!r}).read()")
+    env = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    process = simkv("models", env=env)
+    with pipe.open("w"):
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (130, "")
+    assert err == "simkv: interrupted: nothing was written\n"
+
+
+@pytest.mark.parametrize("closed", ["stdout", "stderr"])
+def test_closed_streams_are_no_crash(closed: str) -> None:
+    number = {"stdout": 1, "stderr": 2}[closed]
+    code = f"import os, sys; os.close({number}); os.execv(sys.executable, sys.argv[1:])"
+    done = subprocess.run(
+        [sys.executable, "-c", code, sys.executable, "-m", "simkv", *SMALL],
+        capture_output=True, text=True, cwd=ROOT, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_a_terminal_without_unicode_or_width(tmp_path: Path) -> None:
+    env = os.environ | {"PYTHONIOENCODING": "ascii", "COLUMNS": "0"}
+    process = simkv("run", "--help", env=env)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (0, "")
+    assert "Usage" in out
+    trace = tmp_path / "ü.csv"
+    trace.write_text("arrival_s,prompt_tokens,output_tokens\n0,1,1\n")
+    out, _ = simkv("trace", "describe", str(trace), env=env).communicate(timeout=30)
+    assert out.splitlines()[0].split() == ["trace", "\\xfc"]
+    out, _ = simkv("trace", "describe", str(trace), "--json", env=env).communicate(timeout=30)
+    assert json.loads(out)["name"] == "ü"
+
+
+def test_a_path_that_is_no_utf_8_is_one_sentence(tmp_path: Path) -> None:
+    process = simkv(*SMALL, "--out", str(tmp_path / "a\udcff"))
+    err = process.communicate(timeout=30)[1]
+    assert process.returncode == 2
+    assert err.splitlines()[-1].startswith("simkv: error: a path or a text is no UTF-8")
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_reader_that_leaves_early_is_no_mistake() -> None:
     read, write = os.pipe()
     os.close(read)
@@ -227,6 +275,13 @@ def test_a_run_prints_json_on_stdout_and_warnings_on_stderr(
     assert "rejected" not in err or summary["num_rejected"]
     assert json.loads((out / "summary.json").read_text())["summary"] == summary
     assert read_json_config(out / "config.json").sched.max_model_len == 1024
+
+
+def test_what_a_trace_says_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["run", "--set", "workload.transform.max_requests=5"]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert any("note: " in line for line in lines)
+    assert len(set(lines)) == len(lines)
 
 
 def test_a_run_replaces_a_result_and_nothing_else(

@@ -8,11 +8,15 @@ from pathlib import Path
 import pytest
 
 from simkv.cli.app import app
+from simkv.sweep.grid import read_sweep
+from simkv.workload.readers.formats import FORMATS
+from simkv.workload.readers.plain import NAMES as CSV_NAMES
 
 ROOT = Path(__file__).parents[1]
 SKIPPED = {".venv", ".git", "results", "node_modules"}
 PAGES = sorted(p for p in ROOT.rglob("*.md") if not SKIPPED & set(p.relative_to(ROOT).parts))
 PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+TOML_BLOCK = re.compile(r"^```toml\n(.*?)^```", re.MULTILINE | re.DOTALL)
 BLOCK = re.compile(r"^```\w*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -67,9 +71,28 @@ def defines(file: Path, name: str) -> bool:
     )
 
 
+def test_every_trace_format_is_on_the_page_about_usage() -> None:
+    page = (ROOT / "docs" / "usage.md").read_text()
+    missing = [known.name for known in FORMATS if f"| `{known.name}` | {known.about} |" not in page]
+    assert missing == []
+
+
+def test_every_column_of_a_csv_is_on_the_page_about_usage() -> None:
+    page = (ROOT / "docs" / "usage.md").read_text()
+    names = [name for meaning in CSV_NAMES.values() for name in meaning]
+    assert [name for name in names if f"`{name}`" not in page] == []
+
+
+def test_the_sweep_on_the_page_about_usage_is_read(tmp_path: Path) -> None:
+    (block,) = TOML_BLOCK.findall((ROOT / "docs" / "usage.md").read_text())
+    (tmp_path / "my_trace.csv").write_text("prompt_tokens,output_tokens\n1,1\n")
+    (tmp_path / "my_sweep.toml").write_text(block)
+    assert len(read_sweep(tmp_path / "my_sweep.toml").arms) == 6
+
+
 COMMANDS = sorted(
     {
-        line.partition("#")[0].rstrip()
+        re.split("[#>]", line)[0].rstrip()
         for page in PAGES
         for block in BLOCK.findall(page.read_text())
         for line in re.findall(r"^simkv .*$", block, re.MULTILINE)

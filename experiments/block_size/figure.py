@@ -7,13 +7,13 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.drawing import lines, main
+from experiments.drawing import caption, lines, main
 
 # Metric, its title, the unit shown, and the factor to it.
 PANELS = (
     ("memory_waste_ratio", "Waste: taken slots without a live token", "%", 100.0),
     ("hit_ratio", "Prefix hits: prompt tokens found in the cache", "%", 100.0),
-    ("mean_step_s", "Step time (blind to the block size)", "ms", 1000.0),
+    ("mean_step_s", "Step time (no measurement varies the block size)", "ms", 1000.0),
     ("output_tokens_per_s", "Throughput", "output tokens/s", 1.0),
     ("ttft_p99_s", "Time to first token, 99th percentile", "s", 1.0),
     ("tpot_mean_s", "Time per output token, mean", "ms", 1000.0),
@@ -42,7 +42,8 @@ def draw(table: pd.DataFrame) -> Figure:
         panel(table, ax, metric, title, unit, scale)
         ax.get_legend().remove()
     handles, labels = axes.flat[0].get_legend_handles_labels()
-    figure.legend(handles, labels, title="prefix sharing", loc="outside lower center", ncols=2)
+    title = f"prefix sharing ({caption(table)})"
+    figure.legend(handles, labels, title=title, loc="outside lower center", ncols=2)
     return figure
 
 

@@ -8,7 +8,7 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.drawing import main, over_seeds
+from experiments.drawing import caption, main, over_seeds
 
 ACCOUNTS = {
     "memory_tokens_ratio": "live tokens",
@@ -30,7 +30,7 @@ def shares(table: pd.DataFrame, ax: Axes) -> None:
     means = table.groupby("layout", sort=False)[list(ACCOUNTS)].mean() * 100
     colors = [*sns.color_palette("colorblind", len(ACCOUNTS) - 1), "0.9"]
     means.rename(columns=ACCOUNTS).plot.bar(stacked=True, ax=ax, rot=0, width=0.6, color=colors)
-    ax.set(title="What the pool's slots do", xlabel="", ylabel="% of slots and time")
+    ax.set(title="What the pool's slots do", xlabel="", ylabel="% of the pool, mean over time")
     handles, labels = ax.get_legend_handles_labels()
     ax.legend(handles[::-1], labels[::-1], loc="center left", bbox_to_anchor=(1, 0.5))
 
@@ -41,15 +41,25 @@ def bars(table: pd.DataFrame, ax: Axes, metric: str, title: str, unit: str) -> N
     ax.set(title=title, xlabel="", ylabel=unit)
 
 
+def named(table: pd.DataFrame) -> pd.DataFrame:
+    """Break the layouts' names into lines, and say which were overloaded at any seed."""
+    overloaded = table.groupby("layout")["overloaded"].transform("any")
+    names = table["layout"].str.replace("-", "\n") + overloaded.map(
+        {True: "\noverloaded", False: ""}
+    )
+    return table.assign(layout=names)
+
+
 def draw(table: pd.DataFrame) -> Figure:
     """Draw the accounts and what follows from them."""
     figure, axes = plt.subplots(
         1, 4, figsize=(15, 4), layout="constrained", width_ratios=(3, 2, 2, 2)
     )
-    table = table.assign(layout=table["layout"].str.replace("-", "\n"))
+    table = named(table)
     shares(table, axes[0])
     for ax, (metric, title, unit) in zip(axes[1:], BARS, strict=True):
         bars(table, ax, metric, title, unit)
+    figure.supxlabel(caption(table), fontsize="medium")
     return figure
 
 

@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.drawing import lines, main
+from experiments.drawing import caption, lines, main
 
 PANELS = (
     ("hit_ratio", "Prefix hits: prompt tokens found in the cache", "%", 100.0),
@@ -29,7 +29,7 @@ def panel(table: pd.DataFrame, ax: Axes, metric: str, title: str, unit: str, sca
         scale=scale,
     )
     ax.xaxis.set_major_formatter(lambda value, _: f"{value:.0f}")
-    ax.set_xlabel("KV pool, thousands of slots (1,024)")
+    ax.set_xlabel("KV pool, slots / 1,024")
 
 
 def draw(table: pd.DataFrame) -> Figure:
@@ -40,7 +40,8 @@ def draw(table: pd.DataFrame) -> Figure:
         panel(shown, ax, metric, title, unit, scale)
         ax.get_legend().remove()
     handles, labels = axes.flat[0].get_legend_handles_labels()
-    figure.legend(handles, labels, title="trace", loc="outside lower center", ncols=2)
+    title = f"trace ({caption(table)})"
+    figure.legend(handles, labels, title=title, loc="outside lower center", ncols=2)
     return figure
 
 

@@ -35,6 +35,8 @@ from simkv.errors import InputError, InvariantError
 
 OK, BAD_INPUT, BUG, INTERRUPTED = 0, 2, 70, 130
 
+_LEAST_COLUMNS = 20
+
 _ADVICE = {
     errno.ENOSPC: "the disk is full; free some space and run the same command again",
     errno.EDQUOT: "the disk quota is used up; free some space and run the same command again",
@@ -79,6 +81,7 @@ app.command(profiles, help_epilogue=PROFILES_EXAMPLES)
 def main() -> NoReturn:
     """Run the command line of this process and exit."""
     signal.signal(signal.SIGTERM, _interrupt)
+    _prepare_streams()
     code = call(sys.argv[1:])
     try:
         sys.stdout.flush()
@@ -109,11 +112,26 @@ def call(tokens: Sequence[str]) -> int:
         return _fail(INTERRUPTED, str(interrupt) or "nothing was written")
     except BrokenPipeError:
         return OK  # whoever read the output has enough: `simkv ... | head` is no mistake
+    except (UnicodeEncodeError, UnicodeDecodeError) as error:
+        return _fail(BAD_INPUT, f"a path or a text is no UTF-8 ({error.reason}); rename it")
     except MemoryError:
         return _fail(BAD_INPUT, "out of memory; take a smaller trace or fewer workers")
     except OSError as error:
         return _fail(BAD_INPUT, _sentence(error))
     return OK
+
+
+def _prepare_streams() -> None:
+    """Make output safe: closed streams, terminals without Unicode, terminals without width."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed by the caller: `simkv ... >&-`
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8"))
+        else:
+            stream.reconfigure(errors="backslashreplace")
+    # Help that is laid out for no columns at all would never end.
+    if os.environ.get("COLUMNS", "").isdecimal():
+        os.environ["COLUMNS"] = str(max(_LEAST_COLUMNS, int(os.environ["COLUMNS"])))
 
 
 def _fail(code: int, sentence: str) -> int:

@@ -23,7 +23,8 @@ def examples(*commands: str) -> str:
 
 def print_json(value: Any) -> None:
     """Print a value on stdout for machines: two spaces, keys in their order, no NaN."""
-    print(json.dumps(_finite(value), indent=2, ensure_ascii=False))
+    has_unicode = (sys.stdout.encoding or "").lower().startswith("utf")
+    print(json.dumps(_finite(value), indent=2, ensure_ascii=not has_unicode))
 
 
 def _finite(value: Any) -> Any:

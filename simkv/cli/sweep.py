@@ -1,6 +1,5 @@
 """``simkv sweep`` and ``simkv pick``: many configurations, ranked; the best ones as files."""
 
-import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -105,8 +104,6 @@ def pick(
     for found in picks:
         for number, sentence in enumerate(found.sentences):
             print(sentence if number == 0 else f"  {sentence}")
-        if found.objection is None:
-            print(f"  vllm serve {shlex.join(found.flags)}")
         print(f"  {found.path}")
     for note in picks[0].details["notes"]:
         print(f"note: {note}")

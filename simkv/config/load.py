@@ -200,7 +200,7 @@ def _run_config(complete: Mapping[str, Any]) -> RunConfig:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file; check the path") from None
     except UnicodeDecodeError:

@@ -118,15 +118,17 @@ class _Keys:
         self.name = path.parent.name or path.stem
         self.source = str(path)
 
-    def whole(self, key: str, default: int | None = None) -> int:
-        """Return a positive whole number; ``default`` where the key is absent or null."""
+    def whole(self, key: str, default: int | None = None, *, least: int = 1) -> int:
+        """Return a whole number, ``least`` or more; ``default`` where the key is absent or null."""
         value = self._config.get(key)
         if value is None:
             value = default
         if value is None:
             raise ProfileError(f"{self._path}: the key {key} is missing, expected a whole number")
-        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            raise ProfileError(f"{self._path}: {key} is {value!r}, expected a whole number")
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise ProfileError(
+                f"{self._path}: {key} is {value!r}, expected a whole number, {least} or more"
+            )
         return value
 
     def flag(self, key: str, *, default: bool) -> bool:
@@ -139,7 +141,7 @@ class _Keys:
 
 def _llama_like(keys: _Keys, kind: str) -> Model:
     heads, hidden = keys.whole("num_attention_heads"), keys.whole("hidden_size")
-    window = keys.whole("sliding_window", 0) or None
+    window = keys.whole("sliding_window", 0, least=0) or None
     if kind != "mistral" and not keys.flag("use_sliding_window", default=False):
         window = None
     return Model(
@@ -203,9 +205,9 @@ def _deepseek(keys: _Keys) -> Model:
         experts=Experts(
             num_routed=keys.whole("n_routed_experts"),
             num_active=keys.whole("num_experts_per_tok"),
-            num_shared=keys.whole("n_shared_experts", 0),
+            num_shared=keys.whole("n_shared_experts", 0, least=0),
             intermediate=keys.whole("moe_intermediate_size"),
-            num_dense_layers=keys.whole("first_k_dense_replace", 0),
+            num_dense_layers=keys.whole("first_k_dense_replace", 0, least=0),
         ),
     )
 

@@ -5,6 +5,8 @@ from typing import Literal
 
 from simkv.errors import ConfigError
 
+_LONGEST_S = 3600.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredTable:
@@ -22,6 +24,10 @@ class MeasuredTable:
     kind: Literal["table"] = "table"
     profile: str | None = None
     host_overhead_s: float | None = None
+
+    def __post_init__(self) -> None:
+        """Check ranges, for library callers too."""
+        _check_part("host_overhead_s", self.host_overhead_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +55,7 @@ class Roofline:
                     f"got {getattr(self, name)}, expected a ratio above 0 and up to 1",
                     path=f"cost.{name}",
                 )
+        _check_part("host_overhead_s", self.host_overhead_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,10 +96,15 @@ class Linear:
         """Check ranges, for library callers too."""
         for name in ("base_s", "prefill_token_s", "decode_s", "context_token_s", "prefill_s",
                      "pair_s", "mixed_s"):  # fmt: skip
-            if getattr(self, name) < 0:
-                raise ConfigError(
-                    f"got {getattr(self, name)}, expected 0 or more", path=f"cost.{name}"
-                )
+            _check_part(name, getattr(self, name))
 
 
 Cost = MeasuredTable | Roofline | Linear
+
+
+def _check_part(name: str, seconds: float | None) -> None:
+    """Refuse a part of a step time that would turn the clock back, or run it out of its digits."""
+    if seconds is not None and not 0 <= seconds <= _LONGEST_S:
+        raise ConfigError(
+            f"got {seconds}, expected 0 or more, at most {_LONGEST_S:g} s", path=f"cost.{name}"
+        )

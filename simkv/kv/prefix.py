@@ -49,7 +49,9 @@ class Lane:
     """The cached blocks of one segment: its runs in the order of registration.
 
     The union of the runs is a range that starts at the segment's first block and stops at ``end``:
-    whoever holds a block holds everything before it, and releases it later.
+    whoever holds a block holds everything before it, and releases it later. So is the union of the
+    oldest few, whatever their number (a law that ``invariants.check_lanes`` checks): a run never
+    begins deeper than those before it reach.
     """
 
     __slots__ = ("end", "runs", "segment")
@@ -61,13 +63,9 @@ class Lane:
 
     def first_copy(self, block: int, stop: int) -> tuple["Run", int]:
         """Return the run whose copy of ``block`` was registered first, and how far that holds."""
-        for position, run in enumerate(self.runs):
+        for run in self.runs:
             if run.lo <= block < run.hi:
-                end = min(run.hi, stop)
-                for older in self.runs[:position]:
-                    if block < older.lo < end:
-                        end = older.lo
-                return run, end
+                return run, min(run.hi, stop)
         raise InvariantError(f"block {block} of segment {self.segment} is not in its lane")
 
 

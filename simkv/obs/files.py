@@ -47,9 +47,13 @@ def write_tables(tables: Tables, out: Path, *, config: Mapping[str, Any]) -> Non
         _write(tables, fresh, config)
         if out.exists():
             old = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
-            out.rename(old / out.name)
-            fresh.rename(out)
-            shutil.rmtree(old)
+            try:
+                out.rename(old / out.name)
+                fresh.rename(out)
+            finally:
+                if not out.exists():
+                    (old / out.name).rename(out)
+                shutil.rmtree(old, ignore_errors=True)
         else:
             fresh.rename(out)
     finally:

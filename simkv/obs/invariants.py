@@ -14,6 +14,7 @@ from simkv.errors import InvariantError
 from simkv.obs.metrics import ACCOUNTS, Floats, column
 from simkv.obs.parts import PARTS, WAITS
 from simkv.obs.recorder import Tables
+from simkv.obs.schema import STATUSES
 
 # Sums of times are rounded: this share of the last moment is below what counts (1 ns in 1,000 s).
 _ROUNDING = 1e-12
@@ -37,13 +38,13 @@ def check_ends(requests: pa.Table) -> None:
     status, reason = requests["status"].to_numpy(), requests["reason"].to_numpy()
     _demand(column(requests, "request") == np.arange(len(status)), "is in the wrong row")
     _demand((status == "rejected") == (reason != ""), "is rejected without a reason, or not")
-    known = np.isin(status, ("finished", "rejected", "unfinished"))
-    _demand(known, "ended in no known way")
+    _demand(np.isin(status, STATUSES), "ended in no known way")
     _demand((status == "finished") == _has(requests, "finish_s"), "has an end too many or too few")
     taken = status != "rejected"
     _demand(taken | ~_has(requests, "first_scheduled_s"), "was rejected and scheduled")
-    _demand(~_has(requests, "arrival_s") | ~taken | (column(requests, "replica") >= 0)
-            | (status == "unfinished"), "arrived and is on no replica")  # fmt: skip
+    placed = column(requests, "replica") >= 0
+    came = taken & _has(requests, "arrival_s")
+    _demand(placed == came, "has a replica and did not come, or the reverse")
 
 
 def check_times(requests: pa.Table) -> None:
@@ -99,8 +100,8 @@ def check_accounts(memory: pa.Table) -> None:
 
 def check_queues(requests: pa.Table, memory: pa.Table) -> None:
     """Check that time in the queue is the same by request and by replica (Little's law)."""
-    if (requests["status"].to_numpy() == "unfinished").any():
-        return  # what has no end is not in the sums
+    if not np.isin(requests["status"].to_numpy(), ("finished", "rejected")).all():
+        return  # what did not finish is not in the sums
     widths = column(memory, "end_s") - column(memory, "start_s")
     for name, parts in (
         ("num_waiting", (*WAITS, "preempted_s")),

@@ -71,7 +71,16 @@ def overload(requests: pa.Table) -> str | None:
     The number of requests that have arrived and are not scheduled yet is taken at 64 moments of
     the span of arrivals. It is an overload if its mean grows by half from the second to the last
     quarter, and at the end of arrivals more than 5 % of all requests wait.
+
+    Parameters
+    ----------
+    requests
+        Those of the whole run: a queue does not forget what came in the warm-up. Rejected ones
+        never wait, and those whose client gave up in the queue leave it; both are left out.
     """
+    gone = pc.is_in(requests["status"].cast(pa.string()), pa.array(["rejected", "aborted"]))
+    never_ran = pc.and_(gone, pc.is_null(requests["first_scheduled_s"]))
+    requests = requests.filter(pc.invert(never_ran))
     arrival_s = np.sort(column(requests, "arrival_s"))
     arrival_s = arrival_s[np.isfinite(arrival_s)]
     if len(arrival_s) < _FEWEST_REQUESTS or arrival_s[0] == arrival_s[-1]:
@@ -81,11 +90,6 @@ def overload(requests: pa.Table) -> str | None:
     waiting = np.searchsorted(arrival_s, moments, "right") - np.searchsorted(
         scheduled_s[np.isfinite(scheduled_s)], moments, "right"
     )
-    never = pc.and_(
-        pc.is_in(requests["status"].cast(pa.string()), pa.array(["rejected", "aborted"])),
-        pc.and_(pc.is_valid(requests["arrival_s"]), pc.is_null(requests["first_scheduled_s"])),
-    )
-    waiting = waiting - requests.filter(never).num_rows
     second, last = waiting[16:32].mean(), waiting[48:].mean()
     if waiting[-1] <= _BACKLOG_RATIO * len(arrival_s) or last <= _GROWTH * max(second, 1.0):
         return None
@@ -97,7 +101,12 @@ def overload(requests: pa.Table) -> str | None:
 
 
 def request_metrics(
-    requests: pa.Table, *, ttft_s: float, tpot_s: float, span_s: float
+    requests: pa.Table,
+    *,
+    ttft_s: float,
+    tpot_s: float,
+    span_s: float,
+    overload_reason: str | None,
 ) -> dict[str, Any]:
     """Return the part of a summary that follows from the request table.
 
@@ -109,6 +118,8 @@ def request_metrics(
         The objectives of goodput.
     span_s
         Time that rates are taken over.
+    overload_reason
+        What ``overload`` says of the whole run.
     """
     status = pc.value_counts(requests["status"]).to_pylist()
     counts = {item["values"]: item["counts"] for item in status}
@@ -117,7 +128,6 @@ def request_metrics(
     reasons = pc.value_counts(rejected["reason"]).to_pylist()
     num_met = int(meets_objectives(requests, ttft_s, tpot_s).sum())
     prompt, hit = column(finished, "prompt_tokens").sum(), column(finished, "hit_tokens").sum()
-    overload_reason = overload(requests)
 
     def rate(amount: float) -> float | None:
         return float(amount) / span_s if span_s > 0 else None

@@ -107,8 +107,14 @@ class Timekeeper:
             self._hold = plan.hold
 
     def finish(self, request: Request) -> None:
-        """Note the end of a request; what it did in one stay follows from its moments alone."""
-        if not request.num_preemptions or request.finish_s is None:
+        """Note the end of a request; what it did in one stay follows from its moments alone.
+
+        One that has not finished, because its client gave up or the run ends, is forgotten.
+        """
+        if request.finish_s is None:
+            self._forget(request)
+            return
+        if not request.num_preemptions:
             return
         preempted_s = self._preempted_s.pop(request.id, None)
         if preempted_s is None:
@@ -116,6 +122,12 @@ class Timekeeper:
         else:
             # Its last token was under way when it lost its memory.
             self._seconds["preempted_s"][request.id] += request.finish_s - preempted_s
+
+    def _forget(self, request: Request) -> None:
+        if request in self._arrived:
+            self._arrived.remove(request)
+        for kept in (self._waiting, self._resumed_s, self._preempted_s):
+            kept.pop(request.id, None)
 
     def _count(self, now_s: float) -> None:
         """Count how long the present hold has lasted."""

@@ -188,8 +188,7 @@ class Recorder:
 
     def progress(self, replica: int, request: Request) -> None:
         """Note what has happened to a request that finished, or is cut off by the run's end."""
-        if request.finish_s is not None:
-            self._timekeepers[replica].finish(request)
+        self._timekeepers[replica].finish(request)
         self._progress.append(
             (
                 request.id,

@@ -47,7 +47,7 @@ def render_summary(summary: dict[str, Any]) -> str:
         if words := sentence(ratios):
             lines.append(f"{label:<12}{words}")
     memory, sharing = summary["memory"], summary["sharing"]
-    lines += ["", f"KV memory, {memory['pool_slots']:,} slots (share of time and space)"]
+    lines += ["", f"KV memory, {memory['pool_slots']:,} slots (mean over time)"]
     lines += [
         f"  {label:<26}{_percent(memory[f'{name}_ratio']):>8}"
         for name, label in _ACCOUNTS

@@ -83,19 +83,17 @@ class Series:
         self.end_s = float(times[-1])
 
     def _add_edges(self, times: Floats, integral: Floats) -> None:
-        while True:
-            room = _MAX_BINS + 1 - len(self._edges)
-            last = int(times[-1] / self.bin_s)
-            while (last + 1) * self.bin_s <= times[-1]:
-                last += 1
-            while last * self.bin_s > times[-1]:
-                last -= 1
-            numbers = np.arange(len(self._edges), last + 1)[: max(room, 0)]
-            self._edges.extend(_at(np.float64(self.bin_s) * numbers, times, integral))
-            if len(self._edges) > last:
-                return
+        # Edges that a later doubling would drop are not looked up first: time may leap far ahead.
+        while (_MAX_BINS + 1) * self.bin_s <= times[-1]:
             self._edges = self._edges[::2]
             self.bin_s *= 2
+        last = int(times[-1] / self.bin_s)
+        while (last + 1) * self.bin_s <= times[-1]:
+            last += 1
+        while last * self.bin_s > times[-1]:
+            last -= 1
+        moments = np.float64(self.bin_s) * np.arange(len(self._edges), last + 1)
+        self._edges.extend(_at(moments, times, integral))
 
 
 def _at(moments: Floats, times: Floats, integral: Floats) -> Floats:

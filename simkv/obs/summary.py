@@ -5,7 +5,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from simkv.obs.explain import part_metrics
-from simkv.obs.metrics import memory_metrics, request_metrics
+from simkv.obs.metrics import memory_metrics, overload, request_metrics
 from simkv.obs.recorder import Recorder, Tables
 from simkv.obs.schema import SERIES
 
@@ -26,7 +26,7 @@ def summarize(
     ttft_s, tpot_s
         The objectives of goodput.
     warmup_s
-        Requests that arrive before count in nothing, nor does memory.
+        Requests that arrive before count in nothing but the judgement of overload, nor does memory.
     end_s
         When the run ended.
     """
@@ -37,7 +37,13 @@ def summarize(
     means = recorder.means()
     num_steps, busy_s = recorder.num_steps, sum(recorder.busy_s)
     return {
-        **request_metrics(requests, ttft_s=ttft_s, tpot_s=tpot_s, span_s=span_s),
+        **request_metrics(
+            requests,
+            ttft_s=ttft_s,
+            tpot_s=tpot_s,
+            span_s=span_s,
+            overload_reason=overload(tables.requests),
+        ),
         **part_metrics(requests),
         "makespan_s": end_s,
         "num_steps": num_steps,

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from simkv.errors import InputError
 from simkv.sched.plan import StepPlan
-from simkv.sched.request import Request
+from simkv.sched.request import Request, Status
 from simkv.sched.scheduler import Scheduler
 from simkv.units import US_PER_S
 
@@ -25,6 +25,8 @@ MAX_EVENTS = 1_000_000
 
 # Numbers of lanes do not repeat in another process and are never a process's own number.
 _FIRST_LANE = 1_000_001
+
+_ENDS = {Status.FINISHED: "finished", Status.ABORTED: "aborted"}
 
 
 @dataclass(slots=True)
@@ -138,9 +140,12 @@ class Timeline:
         if self._is_over(now_s):
             return
         for request in finished:
-            span = self._open.pop(request.id)
-            heapq.heappush(self._process(replica).free_lanes, span.lane)
-            self._draw(span, now_s)
+            self._close(replica, now_s, request)
+
+    def aborted(self, replica: int, now_s: float, request: Request) -> None:
+        """Draw a request whose client gave up."""
+        if not self._is_over(now_s):
+            self._close(replica, now_s, request)
 
     def ended(self, now_s: float) -> None:
         """Draw what is unfinished up to the end."""
@@ -197,6 +202,11 @@ class Timeline:
                      "tid": replica + 1, "args": values}
                 )  # fmt: skip
 
+    def _close(self, replica: int, now_s: float, request: Request) -> None:
+        span = self._open.pop(request.id)
+        heapq.heappush(self._process(replica).free_lanes, span.lane)
+        self._draw(span, now_s)
+
     def _draw_open(self, now_s: float) -> None:
         for span in self._open.values():
             self._draw(span, now_s)
@@ -216,7 +226,7 @@ class Timeline:
             hit_tokens=request.hit_tokens,
             num_preemptions=request.num_preemptions,
             recomputed_tokens=request.recomputed_tokens,
-            status="unfinished" if request.finish_s is None else "finished",
+            status=_ENDS.get(request.status, "unfinished"),
         )
         ends = [start_s for start_s, _ in span.phases[1:]] + [end_s]
         for (start_s, name), stop_s in zip(span.phases, ends, strict=True):

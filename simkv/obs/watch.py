@@ -25,6 +25,10 @@ class Watcher(Protocol):
         """Note that a plan's result was taken, and who finished by it."""
         ...
 
+    def aborted(self, replica: int, now_s: float, request: Request) -> None:
+        """Note that a request's client gave up, between a result and the next plan."""
+        ...
+
     def ended(self, now_s: float) -> None:
         """Note the end of the run; requests may be unfinished."""
         ...

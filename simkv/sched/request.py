@@ -42,6 +42,10 @@ class Request(Sequence):
         Lengths; the output is known beforehand, as in a trace.
     priority
         A smaller number goes first.
+    arrival_rank
+        Tells apart requests that arrive at one moment. No two reach a server at the very same time,
+        and under priority vLLM's choice of a victim (rule 3.4) relies on that: equal ones may
+        preempt each other for ever. The replayed step logs do have equal ones: 0 for all.
     tie
         Orders requests of equal priority and arrival; None takes the id.
     first_scheduled_s, first_token_s, finish_s
@@ -64,6 +68,7 @@ class Request(Sequence):
     prompt_tokens: int
     output_tokens: int
     priority: int = 0
+    arrival_rank: int = 0
     tie: int | None = None
     status: Status = Status.WAITING
     first_scheduled_s: float | None = None
@@ -89,6 +94,7 @@ class Request(Sequence):
             self.first_token_s = end_s
 
     @property
-    def order(self) -> tuple[int, float, int]:
+    def order(self) -> tuple[int, float, int, int]:
         """Sort key of the priority policy: priority, arrival, tie."""
-        return (self.priority, self.arrival_s, self.id if self.tie is None else self.tie)
+        tie = self.id if self.tie is None else self.tie
+        return (self.priority, self.arrival_s, self.arrival_rank, tie)

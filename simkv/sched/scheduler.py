@@ -185,7 +185,7 @@ class Scheduler:
     def _victim(self) -> Request:
         """Return the request that loses its memory (rule 3.4)."""
         if self.policy.policy == "priority":
-            return max(self.running, key=lambda request: (request.priority, request.arrival_s))
+            return max(self.running, key=lambda request: request.order[:3])
         return self.running[-1]
 
     def _preempt(self, plan: StepPlan, victim: Request) -> None:

@@ -51,7 +51,7 @@ class PriorityQueue:
     """Smallest (priority, arrival, tie) first; preempted requests keep their place (rule 1.4)."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[tuple[int, float, int], Request]] = []
+        self._heap: list[tuple[tuple[int, float, int, int], Request]] = []
 
     def __len__(self) -> int:
         return len(self._heap)

@@ -135,6 +135,7 @@ class Cluster:
             num_tokens=prompt_tokens,
             final_tokens=total - 1,
             arrival_s=now_s,
+            arrival_rank=self._num_routed,
             prompt_tokens=prompt_tokens,
             output_tokens=output_tokens,
             priority=priority,

@@ -10,7 +10,7 @@ from simkv.errors import InvariantError
 from simkv.kv.invariants import check_memory
 from simkv.sched.invariants import check_plan, check_progress, check_requests
 from simkv.sched.plan import StepPlan
-from simkv.sched.request import Request
+from simkv.sched.request import Request, Status
 from simkv.sched.scheduler import Scheduler
 
 
@@ -61,6 +61,13 @@ class Laws:
                     f"request {request.id} finishes at {now_s} s, with {request.finish_s} s as its "
                     "end, or without having arrived"
                 )
+
+    def aborted(self, replica: int, now_s: float, request: Request) -> None:
+        """Check that a request is gone that had arrived."""
+        self._pass(now_s)
+        live = self._live[replica]
+        if live.pop(request.id, None) is not request or request.status is not Status.ABORTED:
+            raise InvariantError(f"request {request.id} is given up, yet {request.status.value}")
 
     def ended(self, now_s: float) -> None:
         """Check that the run does not end before its last event."""

@@ -122,6 +122,8 @@ class Replica:
             if request.status not in (Status.FINISHED, Status.ABORTED):
                 self.outstanding_tokens -= request.final_tokens - request.computed_tokens
                 self.scheduler.abort(request)
+                for watcher in self.watchers:
+                    watcher.aborted(self.index, self.env.now, request)
                 self.on_abort(self.index, request)
         self._given_up.clear()
 

@@ -24,6 +24,9 @@ from simkv.sim.replica import Replica
 from simkv.workload.load import load
 from simkv.workload.trace import Trace
 
+# A clock of 64-bit floats tells microseconds apart up to here; beyond, steps take no time.
+_LATEST_ARRIVAL_S = 1e10
+
 # Enough to let arrivals at the stop happen in spite of rounding, too little to matter.
 _JUST_AFTER_S = 1e-6
 
@@ -119,17 +122,25 @@ def simulate(
         end_s=end_s,
     )
     tables.notes = (*trace.notes, *_notes(cluster))
-    tables.warnings = [*cost.warnings(), *_warnings(tables)]
+    tables.warnings = [*cost.warnings(), *_warnings(tables, config.measure.warmup_s)]
     return tables
 
 
 def _check_arrivals(trace: Trace) -> None:
-    """Refuse a trace whose requests come at no known time."""
+    """Refuse a trace whose requests come at no known time, or too late for the clock."""
     unknown = np.isnan(trace.arrival_s) & (trace.after < 0)
     if unknown.any():
         raise TraceError(
             f"{unknown.sum():,} of {trace.num_requests:,} requests have no arrival time; choose a "
             "trace with arrivals, or draw arrivals for its lengths with workload.kind=synthetic",
+            file=trace.name,
+        )
+    last_s = max(_stop_s(trace), float(np.nan_to_num(trace.think_s).max(initial=0.0)))
+    if last_s > _LATEST_ARRIVAL_S:
+        raise TraceError(
+            f"the last request is due after {last_s:g} s, expected at most "
+            f"{_LATEST_ARRIVAL_S:g} s, beyond which a step is lost in the rounding of the clock; "
+            "raise the rate, shorten think times or shift the arrivals towards zero",
             file=trace.name,
         )
 
@@ -147,13 +158,18 @@ def _notes(cluster: Cluster) -> list[str]:
     return []
 
 
-def _warnings(tables: Tables) -> list[str]:
+def _warnings(tables: Tables, warmup_s: float) -> list[str]:
     """Return what a reader of the summary must not miss."""
     summary = tables.summary
     found = [
         f"{count:,} of {summary['num_requests']:,} requests were rejected: {_REJECTED[reason]}"
         for reason, count in summary["rejected"].items()
     ]
+    if tables.requests.num_rows and not summary["num_requests"]:
+        found.append(
+            f"no request arrives after the warm-up of {warmup_s:g} s, so nothing is measured; "
+            "lower measure.warmup_s"
+        )
     if summary["overloaded"]:
         found.append(f"overloaded: {summary['overload_reason']}")
     return found

@@ -23,13 +23,20 @@ seed means the same draw for every arm: on a trace a resample of it, on a genera
 This module reads and multiplies; it runs nothing.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from simkv.config.load import config_from_mapping, config_to_mapping, read_toml, resolve
+from simkv.config.load import (
+    anchored,
+    config_from_mapping,
+    config_to_mapping,
+    read_toml,
+    resolve,
+)
 from simkv.config.run import RunConfig
 from simkv.config.tree import leaves, overlaid
 from simkv.errors import ConfigError
@@ -141,15 +148,10 @@ def _resolved(path: Path, table: Mapping[str, Any]) -> Sweep:
         )
     _check_disjoint(points)
     seeds = _seeds(table.get("seeds", 5), int(base["seed"]))
-    arms = tuple(_arms(base, points))
+    _check_size(points, seeds)
+    arms = tuple(_arms(base, points, path.parent))
     says_resample = _says_resample(said, points)
     identities = Identities()
-    if len(arms) * len(seeds) > _MAX_CELLS:
-        raise ConfigError(
-            f"{len(arms):,} arms and {len(seeds)} seeds make more than {_MAX_CELLS:,} cells; "
-            "split the sweep",
-            path="axes",
-        )
     return Sweep(
         file=path,
         axes=tuple(tuple(axis[0].columns) for axis in points),
@@ -170,7 +172,7 @@ def _base(path: Path, base: Any) -> tuple[dict[str, Any], set[str]]:
         return config_to_mapping(resolved.config), set(resolved.origin)
     if not isinstance(base, Mapping):
         raise ConfigError(f"expected a file name or a table, got {base!r}", path="base")
-    return _checked(base), set(leaves(base))
+    return _checked(anchored(base, path.parent)), set(leaves(base))
 
 
 def _checked(mapping: Mapping[str, Any]) -> dict[str, Any]:
@@ -214,8 +216,8 @@ def _axes(table: Any) -> Iterator[list[Point]]:
         if repeated:
             raise ConfigError(f"{repeated[0]!r} is given twice", path=f"axes.{path}")
         yield [
-            Point(columns={path: text}, sets={path: value}, label=f"{_short(path)}={text}")
-            for text, value in zip(shown, values, strict=True)
+            Point(columns=columns, sets={path: value}, label=f"{_short(path)}={text}")
+            for text, value, columns in zip(shown, values, _columns(path, values), strict=True)
         ]
 
 
@@ -244,27 +246,53 @@ def _linked(table: Any) -> Iterator[list[Point]]:
 
 def _linked_point(axis: str, lists: Mapping[str, list[Any]], name: str | None, row: int) -> Point:
     sets = {path: values[row] for path, values in lists.items()}
-    columns = {path: _shown(values[row], values) for path, values in lists.items()}
+    columns = {
+        column: value
+        for path, values in lists.items()
+        for column, value in _columns(path, values)[row].items()
+    }
     if name is not None:
         return Point(columns={axis: name, **columns}, sets=sets, label=name)
-    label = " ".join(f"{_short(path)}={value}" for path, value in columns.items())
+    label = " ".join(f"{_short(path)}={_shown(sets[path], lists[path])}" for path in sets)
     return Point(columns=columns, sets=sets, label=label)
 
 
+def _columns(path: str, values: list[Any]) -> list[dict[str, Any]]:
+    """Return the columns of each value: a table has one a key, empty where it lacks the key."""
+    rows = [leaves({path: value}) for value in values]
+    names = dict.fromkeys(name for row in rows for name in row)
+    return [{name: _plain(row.get(name)) for name in names} for row in rows]
+
+
+def _plain(value: Any) -> Any:
+    return value if value is None or isinstance(value, int | float | str) else str(value)
+
+
 def _shown(value: Any, values: list[Any]) -> Any:
-    """Return what a table shows of a value: tables by their kind where that tells them apart."""
+    """Return what labels show of a value: tables by their kind where that tells them apart."""
     if not isinstance(value, Mapping):
-        return value if isinstance(value, int | float | str) else str(value)
+        return _plain(value)
     kinds = [other.get("kind") if isinstance(other, Mapping) else None for other in values]
     if kinds.count(value.get("kind")) == 1 and value.get("kind") is not None:
         return value["kind"]
-    return ", ".join(f"{key}={inner}" for key, inner in value.items())
+    return ",".join(f"{_short(key)}={inner}" for key, inner in leaves(value).items())
 
 
 def _short(path: str) -> str:
     """Return the telling end of a dotted path: ``kv.sharing.kind`` is about sharing."""
     parts = [part for part in path.split(".") if part != "kind"]
     return parts[-1] if parts else path
+
+
+def _check_size(axes: list[list[Point]], seeds: tuple[int, ...]) -> None:
+    """Refuse what nobody waits for, before it is multiplied out."""
+    num_arms = math.prod(map(len, axes))
+    if num_arms * len(seeds) > _MAX_CELLS:
+        raise ConfigError(
+            f"{num_arms:,} arms and {len(seeds):,} seeds make more than {_MAX_CELLS:,} cells; "
+            "split the sweep",
+            path="axes",
+        )
 
 
 def _check_disjoint(axes: list[list[Point]]) -> None:
@@ -281,13 +309,13 @@ def _check_disjoint(axes: list[list[Point]]) -> None:
         seen += list(points[0].sets)
 
 
-def _arms(base: Mapping[str, Any], axes: list[list[Point]]) -> Iterator[Arm]:
+def _arms(base: Mapping[str, Any], axes: list[list[Point]], folder: Path) -> Iterator[Arm]:
     for index, points in enumerate(product(*axes)):
         label = " ".join(point.label for point in points)
         # All at once: the order of the axes must not decide what a change of kind drops.
         sets = {path: value for point in points for path, value in point.sets.items()}
         try:
-            config = config_from_mapping(_laid(base, _nested(sets)))
+            config = config_from_mapping(_laid(base, anchored(_nested(sets), folder)))
         except ConfigError as error:
             raise ConfigError(f"arm {label}: {error}") from error
         columns = {path: value for point in points for path, value in point.columns.items()}
@@ -322,6 +350,8 @@ def _says_resample(said: set[str], axes: list[list[Point]]) -> bool:
 
 def _seeds(given: Any, first: int) -> tuple[int, ...]:
     whole = isinstance(given, int) and not isinstance(given, bool)
+    if whole and given > _MAX_CELLS:
+        raise ConfigError(f"{given:,} seeds are more than {_MAX_CELLS:,} cells", path="seeds")
     if whole and given >= 1:
         return tuple(range(first, first + given))
     if isinstance(given, list) and given:

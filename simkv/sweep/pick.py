@@ -25,7 +25,8 @@ from simkv.sweep.engines import ENGINES, Engine
 from simkv.sweep.objective import OBJECTIVES, Objective
 from simkv.sweep.rank import MEMORY, Ranked, Ranking, Versus, decisive, have, rank, versus
 from simkv.sweep.report import sentence, shown
-from simkv.sweep.store import json_bytes, read_marker, write_whole
+from simkv.sweep.store import MARKER, json_bytes, read_marker, write_whole
+from simkv.sweep.tables import about
 from simkv.sweep.vllm import vllm_flags
 
 PICK_FORMAT = "simkv-pick"
@@ -111,13 +112,12 @@ def pick(
     """
     if top < 1:
         raise InputError(f"--top {top}: expected 1 or more")
-    marker, cells = _sweep_of(out)
-    wanted = _named(OBJECTIVES, objective or marker["objective"], "objective")
+    usual, configs, cells = _sweep_of(out)
+    wanted = _named(OBJECTIVES, objective or usual, "objective")
     served = _named(ENGINES, engine, "engine")
     ranking = rank(cells, wanted)
     if not ranking.ranked:
-        raise InputError(f"{out}: nothing to pick from; {' '.join(ranking.notes)}")
-    configs = {arm["label"]: config_from_mapping(arm["config"]) for arm in marker["arms"]}
+        raise InputError(f"{out}: nothing to pick from; {ranking.notes[-1]}")
     folder = out / "picks"
     picks = [
         _pick(folder, number, row, ranking, configs, served)
@@ -132,12 +132,16 @@ def pick(
     return picks
 
 
-def _sweep_of(out: Path) -> tuple[Mapping[str, Any], pa.Table]:
+def _sweep_of(out: Path) -> tuple[str, dict[str, RunConfig], pa.Table]:
+    """Return a finished sweep's objective, configurations by arm, and cells."""
     marker = read_marker(out)
     if marker is None:
         raise InputError(f"{out}: is no folder of a sweep; make one with simkv sweep")
     try:
-        return marker, pq.read_table(out / "cells.parquet")
+        cells = pq.read_table(out / "cells.parquet")
+        about(cells)  # a table that says nothing of itself is none of a sweep
+        configs = {arm["label"]: config_from_mapping(arm["config"]) for arm in marker["arms"]}
+        objective = str(marker["objective"])
     except FileNotFoundError:
         raise InputError(
             f"{out}: the sweep has not finished; run the same simkv sweep again to go on"
@@ -146,6 +150,17 @@ def _sweep_of(out: Path) -> tuple[Mapping[str, Any], pa.Table]:
         raise InputError(
             f"{out / 'cells.parquet'}: not readable ({error}); run the same simkv sweep again"
         ) from None
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{out}: {MARKER} or cells.parquet is not as simkv sweep writes it "
+            f"({type(error).__name__}: {error}); run the same simkv sweep again"
+        ) from None
+    if unknown := sorted(set(cells["arm"].to_pylist()) - configs.keys()):
+        raise InputError(
+            f"{out}: {MARKER} knows no arm {unknown[0]}, which cells.parquet has; run the same "
+            "simkv sweep again"
+        )
+    return objective, configs, cells
 
 
 def _named(known: Mapping[str, Any], name: str, what: str) -> Any:
@@ -167,7 +182,7 @@ def _pick(
     substitute = None if objection is None else _substitute(row, ranking, configs, engine)
     path = folder / f"{number:02d}-{digest_of(config_to_mapping(config))}.json"
     flags = tuple(vllm_flags(config))
-    sentences = _sentences(row, ranking, engine, objection, substitute)
+    sentences = _sentences(row, ranking, engine, objection, config, substitute)
     return Pick(
         path=path,
         place=row.place or 0,
@@ -240,6 +255,7 @@ def _sentences(
     ranking: Ranking,
     engine: Engine,
     objection: str | None,
+    config: RunConfig,
     substitute: Substitute | None,
 ) -> list[str]:
     objective = ranking.objective
@@ -247,7 +263,7 @@ def _sentences(
     value = shown(objective, row.arm.estimate(objective))
     said = [f"{row.arm.label}: {place}, {value} {objective.title}"]
     if objection is None:
-        return [*said, f"accepted by {engine.title}"]
+        return [*said, f"accepted by {engine.title}", f"serve it{_command(config)}"]
     said.append(f"not accepted: {objection}")
     if substitute is None:
         return [*said, "no arm of this sweep is accepted by it"]
@@ -255,7 +271,18 @@ def _sentences(
     first = substitute.decisive
     rest = [cost for cost in substitute.costs if cost.objective is not first.objective]
     said += [sentence(row.arm.label, substitute.label, cost) for cost in (first, *rest)]
-    return [*said, f"serve that one with: {_serve(substitute.flags)}"]
+    return [*said, f"serve that one{_command(substitute.config)}"]
+
+
+def _command(config: RunConfig) -> str:
+    """Return the command that serves a configuration, and how many replicas it is for."""
+    cluster, command = config.cluster, _serve(vllm_flags(config))
+    if cluster.num_replicas == 1:
+        return f" with: {command}"
+    return (
+        f" on each of {cluster.num_replicas} replicas, behind a {cluster.routing.kind} router, "
+        f"with: {command}"
+    )
 
 
 def _estimate(row: Ranked, objective: Objective) -> dict[str, Any] | None:

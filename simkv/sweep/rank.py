@@ -6,6 +6,7 @@ it, then the best of the rest and all that tie with that one, and so on. Every c
 for itself: of twenty of them at 95 %, one is expected to be off.
 
 An arm that was overloaded at any seed has no steady state to average; it comes last and is named.
+Seeds that all give every arm the same result are one draw told several times: there is no interval.
 
 Where step times do not depend on the block size but the objective on step times, block sizes are
 not ranked by the objective: among arms that differ in the block size only, more prefix hits are
@@ -14,7 +15,7 @@ where they tie on it, hits and waste decide between them as well.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -101,6 +102,8 @@ class Ranking:
 
     Parameters
     ----------
+    num_seeds, num_draws
+        Seeds of an arm, and how many of them count: one where all gave the same results.
     by_memory
         Columns that differ between arms which are ordered by hits and waste instead of the
         objective: those of the block size, where step times do not know it; else empty.
@@ -111,6 +114,7 @@ class Ranking:
     objective: Objective
     rows: tuple[Ranked, ...]
     num_seeds: int
+    num_draws: int
     by_memory: frozenset[str]
     notes: tuple[str, ...]
 
@@ -133,6 +137,9 @@ def rank(cells: pa.Table, objective: Objective) -> Ranking:
     said = about(cells)
     arms = _arms(cells, said)
     num_seeds = max((arm.num_seeds for arm in arms), default=0)
+    is_one_draw = num_seeds > 1 and all(map(_is_constant, arms))
+    if is_one_draw:
+        arms = [_first_draw(arm) for arm in arms]
     ready = [arm for arm in arms if _status(arm, objective, num_seeds) == "ranked"]
     blocks = _block_columns(said, arms)
     is_blind = objective.needs_step_time and not said.step_time_knows_block_tokens
@@ -160,8 +167,12 @@ def rank(cells: pa.Table, objective: Objective) -> Ranking:
         objective=objective,
         rows=tuple(rows),
         num_seeds=num_seeds,
+        num_draws=1 if is_one_draw else num_seeds,
         by_memory=by_memory,
-        notes=tuple(_notes(rows, objective, said, blocks)),
+        notes=(
+            *_notes(rows, objective, said, blocks),
+            *(_draw_notes(num_seeds) if is_one_draw and ready else ()),
+        ),
     )
 
 
@@ -188,6 +199,14 @@ def _arms(cells: pa.Table, said: About) -> list[Arm]:
             )
         )
     return arms
+
+
+def _is_constant(arm: Arm) -> bool:
+    return all(np.ptp(values) == 0 for values in arm.values.values())
+
+
+def _first_draw(arm: Arm) -> Arm:
+    return replace(arm, values={name: values[:1] for name, values in arm.values.items()})
 
 
 def _is_number(value: Any) -> bool:
@@ -295,6 +314,14 @@ def _places(groups: Sequence[Sequence[Arm]]) -> list[tuple[int, Sequence[Arm]]]:
         places.append((place, group))
         place += len(group)
     return places
+
+
+def _draw_notes(num_seeds: int) -> list[str]:
+    return [
+        f"All {num_seeds} seeds gave the same results, so they count as one draw and there are no "
+        "intervals: the workload has nothing to draw from (a trace needs several sessions, or "
+        "minutes of arrivals)."
+    ]
 
 
 def _notes(

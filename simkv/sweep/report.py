@@ -7,12 +7,18 @@ from typing import Any
 import pyarrow as pa
 
 from simkv.obs.stats import Estimate, method_note
-from simkv.sweep.objective import HIT_RATIO, OBJECTIVES, WASTE, Objective
+from simkv.sweep.objective import (
+    HIT_RATIO,
+    OBJECTIVES,
+    RELATIVE_THRESHOLD_RATIO,
+    WASTE,
+    Objective,
+)
 from simkv.sweep.rank import BLOCK_AXIS, Ranked, Ranking, Versus
 
 _MAX_NOTES = 12
 _MAX_WARNINGS = 20
-_NUMBER = re.compile(r"\d[\d,.]*")
+_NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
 
 
 def ranking_table(ranking: Ranking) -> pa.Table:
@@ -125,13 +131,16 @@ def page(
         "",
         "## How to read it",
         "",
-        f"- {method_note(len(seeds))} Each comparison stands for itself.",
+        f"- {method_note(ranking.num_draws)} Each comparison stands for itself.",
         "- Arms share a place when the best of the place does not differ from them: the interval "
         f"of the difference holds zero, or the difference is too small to matter ({_small()}).",
+        "- Differences of hits and waste are in percentage points.",
         *(f"- {note}" for note in [*ranking.notes, *notes]),
     ]
-    if traced := list(dict.fromkeys(trace_notes))[:_MAX_NOTES]:
-        parts += ["", "## Workload", "", *(f"- {note}" for note in traced)]
+    if traced := list(dict.fromkeys(trace_notes)):
+        parts += ["", "## Workload", "", *(f"- {note}" for note in traced[:_MAX_NOTES])]
+        if more := len(traced) - _MAX_NOTES:
+            parts += [f"- and {more} more notes; see cells/*/summary.json."] if more > 0 else []
     told = list(_told(warnings))
     if told:
         parts += ["", "## Warnings", "", *told]
@@ -162,7 +171,7 @@ def sentence(better: str, other: str, versus: Versus) -> str:
     if versus.is_tie:
         return f"{better} and {other} tie ({by})"
     if versus.beats_ratio is None:
-        return f"{better} is ahead of {other} {by}, on one seed"
+        return f"{better} is ahead of {other} {by}, on a single draw"
     return f"{better} beats {other} with {percent(versus.beats_ratio)} {by}"
 
 
@@ -197,7 +206,7 @@ def _against(best: str, row: Ranked) -> str:
         return "the best"
     versus = row.versus_best
     difference = _signed(versus.objective, versus.comparison.difference, flip=True)
-    by = f"{difference} {versus.objective.name}"
+    by = f"{difference} {versus.objective.title}"
     if versus.is_tie:
         return f"tie ({by})"
     sure = "" if versus.beats_ratio is None else f", worse with {percent(versus.beats_ratio)}"
@@ -216,16 +225,22 @@ def shown(objective: Objective, value: Estimate | None) -> str:
 
 
 def _signed(objective: Objective, value: Estimate, *, flip: bool = False) -> str:
-    sign = -1 if flip else 1
-    mean = f"{sign * value.mean * objective.scale:+.3g}"
+    scale = -objective.scale if flip else objective.scale
+    mean = _with_sign(scale * value.mean)
     if value.interval is None:
         return mean
-    ends = sorted(sign * end * objective.scale for end in (value.interval.low, value.interval.high))
-    return f"{mean} [{ends[0]:+.3g}, {ends[1]:+.3g}]"
+    low, high = sorted(scale * end for end in (value.interval.low, value.interval.high))
+    return f"{mean} [{_with_sign(low)}, {_with_sign(high)}]"
+
+
+def _with_sign(value: float) -> str:
+    return f"{value:+.3g}" if value else "0"
 
 
 def _small() -> str:
-    return "0.1 % of the value; for hits and waste 0.05 points"
+    points = HIT_RATIO.absolute_threshold * HIT_RATIO.scale
+    relative = f"{100 * RELATIVE_THRESHOLD_RATIO:g} % of the value"
+    return f"{relative}; for hits and waste {points:g} points"
 
 
 def _and(words: Sequence[str]) -> str:
@@ -233,7 +248,7 @@ def _and(words: Sequence[str]) -> str:
 
 
 def _told(warnings: Iterable[tuple[str, str]]) -> Iterable[str]:
-    """Tell each kind of warning once: sentences that differ in numbers only are of one kind."""
+    """Tell each kind of warning once, by its largest numbers: kinds differ in more than numbers."""
     kinds: dict[str, list[tuple[str, str]]] = {}
     for arm, text in dict.fromkeys(warnings):
         kinds.setdefault(_NUMBER.sub("#", text), []).append((arm, text))
@@ -243,9 +258,14 @@ def _told(warnings: Iterable[tuple[str, str]]) -> Iterable[str]:
             return
         arms = len(dict.fromkeys(arm for arm, _ in alike))
         concerned = f"{arms} arm{'s' if arms > 1 else ''}"
+        arm, most = max(alike, key=lambda pair: _numbers(pair[1]))
         if len({text for _, text in alike}) > 1:
-            concerned += f", with other numbers; these are of {alike[0][0]}"
-        yield f"- {alike[0][1]} ({concerned})"
+            concerned += f"; the largest numbers, of {arm}"
+        yield f"- {most} ({concerned})"
+
+
+def _numbers(text: str) -> list[float]:
+    return [float(number.replace(",", "")) for number in _NUMBER.findall(text)]
 
 
 def granularity_notes(

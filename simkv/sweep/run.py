@@ -29,10 +29,12 @@ from simkv.sweep.pool import Load, Simulate, Work, run_cells
 from simkv.sweep.progress import Progressing, silent
 from simkv.sweep.rank import Ranking, rank
 from simkv.sweep.report import granularity_notes, page, ranking_table
-from simkv.sweep.store import FORMAT, MARKER, Store, Stored, json_bytes, write_whole
+from simkv.sweep.store import FORMAT, MARKER, Store, Stored, json_bytes, one_sentence, write_whole
 from simkv.sweep.tables import cell_table, csv_bytes, parquet_bytes
 from simkv.workload.load import load
 from simkv.workload.trace import Trace
+
+TABLES = ("cells.parquet", "cells.csv", "ranking.csv", "summary.md")
 
 # What of the arms' common configuration the one-page summary shows.
 _TELLING = (
@@ -122,9 +124,9 @@ def run_sweep(
     sweep = read_sweep(path)
     store = Store(out)
     store.open()
-    write_whole(out / MARKER, json_bytes(_marker(sweep)))
     stored, redone = _found(store, sweep.cells)
     missing = _missing(sweep.cells, stored)
+    _mark(out, json_bytes(_marker(sweep)), is_whole=not missing)
     work = Work(out=out, keep_requests=sweep.keep_requests, simulate=simulate, load=load)
     failures: dict[str, str] = {}
     with progress(len(sweep.cells), len(sweep.cells) - len(missing)) as advance:
@@ -152,7 +154,11 @@ def _written(
     cells = cell_table(sweep, stored)
     ranking = rank(cells, sweep.objective)
     columns = {
-        column: list(dict.fromkeys(arm.columns[column] for arm in sweep.arms))
+        column: list(
+            dict.fromkeys(
+                arm.columns[column] for arm in sweep.arms if arm.columns[column] is not None
+            )
+        )
         for axis in sweep.axes
         for column in axis
     }
@@ -192,6 +198,19 @@ def _common(sweep: Sweep, varied: set[str]) -> list[str]:
         if fixed.get(path) is not None and path not in varied
     ]
     return [", ".join(shown)] if shown else []
+
+
+def _mark(out: Path, marker: bytes, *, is_whole: bool) -> None:
+    """Say what is swept; tables of another sweep, or of cells that are gone, go first.
+
+    Otherwise an interruption would leave them beside a marker that they do not belong to.
+    """
+    file = out / MARKER
+    if not (is_whole and file.is_file() and file.read_bytes() == marker):
+        with one_sentence(out):
+            for name in TABLES:
+                (out / name).unlink(missing_ok=True)
+    write_whole(file, marker)
 
 
 def _found(store: Store, cells: Iterable[Cell]) -> tuple[dict[str, Stored], list[str]]:

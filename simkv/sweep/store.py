@@ -135,8 +135,12 @@ class Store:
         )
 
     def discard(self, cell_id: str) -> None:
-        """Remove a cell that is not whole."""
-        shutil.rmtree(self._cells / cell_id, ignore_errors=True)
+        """Remove a cell that is not whole, or what stands in its place."""
+        folder = self._cells / cell_id
+        if folder.is_dir():
+            shutil.rmtree(folder, ignore_errors=True)
+        else:
+            folder.unlink(missing_ok=True)
 
     def put(
         self,

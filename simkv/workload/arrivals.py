@@ -20,6 +20,7 @@ Drawn = tuple[Floats, float]
 _PATH = "workload.arrivals"
 _SHAPE_RANGE = (0.1, 200.0)
 _CV_RANGE = (0.01, 100.0)  # of a Weibull: inside the range of shapes
+_MOST_AT_ONCE = 10_000_000  # what is drawn or started together has to fit in memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +50,10 @@ class Gamma:
     def __post_init__(self) -> None:
         """Check ranges, for library callers too."""
         _check_above_zero(self, "rate_per_s", "cv")
+        if self.cv > _CV_RANGE[1]:  # gaps then vanish in the rounding, and the rate with them
+            raise ConfigError(
+                f"got {self.cv}, expected above 0, at most {_CV_RANGE[1]}", path=f"{_PATH}.cv"
+            )
 
     def more(self, rng: np.random.Generator, num: int, start_s: float) -> Drawn:
         """Draw on from ``start_s``: see ``draw_arrivals``."""
@@ -124,6 +129,13 @@ class Mmpp:
         if not 0 <= self.off_ratio <= 1:
             raise ConfigError(
                 f"got {self.off_ratio}, expected a ratio from 0 to 1", path=f"{_PATH}.off_ratio"
+            )
+        in_cycle = self.rate_per_s * (self.mean_on_s + self.mean_off_s)
+        if in_cycle > _MOST_AT_ONCE:
+            raise ConfigError(
+                f"{in_cycle:.3g} requests come in a mean cycle of on and off, expected at most "
+                f"{_MOST_AT_ONCE:,}; shorten the stays or lower the rate",
+                path=f"{_PATH}.mean_on_s",
             )
 
     def more(self, rng: np.random.Generator, num: int, start_s: float) -> Drawn:
@@ -223,6 +235,11 @@ class Closed:
     def __post_init__(self) -> None:
         """Check ranges, for library callers too."""
         _check_above_zero(self, "num_clients")
+        if self.num_clients > _MOST_AT_ONCE:
+            raise ConfigError(
+                f"got {self.num_clients}, expected at most {_MOST_AT_ONCE:,}",
+                path=f"{_PATH}.num_clients",
+            )
         if self.ramp_s < 0:
             raise ConfigError(f"got {self.ramp_s}, expected 0 or more", path=f"{_PATH}.ramp_s")
         self.think.check(f"{_PATH}.think")

@@ -84,7 +84,10 @@ def read_trace(
         tokenizer=None if tokenizer is None else Path(tokenizer),
         seed=seed,
     )
-    trace = (chosen or _recognise(filled[0])).read(filled, options)
+    found = chosen or _recognise(filled[0])
+    if tokenizer is not None and not found.holds_text:
+        notes.append(f"{tokenizer} was not used: {found.name} holds no text")
+    trace = found.read(filled, options)
     if not trace.num_requests:
         raise TraceError("holds no request with a prompt", file=path)
     name = Path(path).name if len(files) > 1 else trace.name
@@ -108,6 +111,8 @@ def _files(path: str | Path) -> tuple[list[Path], list[str]]:
     """Return the files that a path means, and a note about those in a folder that it does not."""
     if str(path).startswith(_SAMPLE):
         return [_sample(str(path).removeprefix(_SAMPLE))], []
+    if not str(path):
+        raise TraceError("no trace was named; give a file, a folder or sample:NAME")
     path = Path(path)
     if path.is_file():
         return [path], []

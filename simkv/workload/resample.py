@@ -21,6 +21,8 @@ from simkv.workload.trace import Floats, Ints, Trace
 
 WINDOW_S = 60.0
 
+_FEW_PARTS = 10
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Parts:
@@ -76,9 +78,11 @@ def resample(trace: Trace, *, seed: int) -> Trace:
     row = np.repeat(np.arange(len(order)), np.diff(offset))
     is_session = trace.session[source] >= 0
     note = (
-        f"resampled with seed {seed}: {num_parts:,} slots filled from "
-        f"{len(np.unique(drawn)):,} of {parts.num_drawn_from:,} {parts.what}s"
+        f"resampled with seed {seed}: {num_parts:,} of the {parts.num_drawn_from:,} {parts.what}s "
+        f"with replacement, {len(np.unique(drawn)):,} of them at least once"
     )
+    if parts.num_drawn_from < _FEW_PARTS:
+        note += "; that is few, so intervals over seeds are rough"
     return dataclasses.replace(
         trace,
         arrival_s=arrival_s[order],

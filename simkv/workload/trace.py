@@ -25,6 +25,9 @@ from simkv.errors import TraceError
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
+MAX_TOKENS = 10**9
+"""Longest prompt or output that is taken for one: sums over any trace stay within 64 bits."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
@@ -98,6 +101,14 @@ class Trace:
                 f"request {row} has {self.output_tokens[row]} output tokens, expected >= 0",
                 file=self.name,
             )
+        for what, lengths in (("prompt", self.prompt_tokens), ("output", self.output_tokens)):
+            if rows and lengths.max() > MAX_TOKENS:
+                row = int(np.argmax(lengths))
+                raise TraceError(
+                    f"request {row} has {lengths[row]:,} {what} tokens, expected at most "
+                    f"{MAX_TOKENS:,}",
+                    file=self.name,
+                )
 
     @property
     def num_requests(self) -> int:

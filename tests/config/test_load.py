@@ -31,6 +31,12 @@ def error_of(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *sets: 
     return str(caught.value)
 
 
+def test_a_byte_order_mark_is_no_mistake(tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_bytes(b"\xef\xbb\xbfseed = 3\n")
+    assert load_config(file).seed == 3
+
+
 def test_the_packaged_default_is_the_default() -> None:
     assert load_config() == RunConfig()
 

@@ -125,6 +125,8 @@ def test_a_window_counts_only_where_it_is_switched_on(tmp_path: Path) -> None:
         ({"model_type": "mamba"}, "model_type is 'mamba', expected llama"),
         ({"model_type": "llama"}, "the key num_attention_heads is missing"),
         (_LLAMA | {"vocab_size": "many"}, "vocab_size is 'many', expected a whole number"),
+        (_LLAMA | {"hidden_size": 0}, "hidden_size is 0, expected a whole number, 1 or more"),
+        (_LLAMA | {"num_key_value_heads": 0}, "num_key_value_heads is 0, expected a whole"),
         ([], "expected a JSON object, got a list"),
     ],
 )

@@ -6,8 +6,9 @@ import pytest
 
 from simkv.cost.build import build_cost
 from simkv.cost.catalog import find_device, find_model
-from simkv.cost.choice import Cost, Linear, Roofline
+from simkv.cost.choice import Cost, Linear, MeasuredTable, Roofline
 from simkv.cost.model import CostModel
+from simkv.errors import ConfigError
 from simkv.sched.work import StepWork
 
 
@@ -84,3 +85,15 @@ def test_roofline_reads_more_experts_with_more_tokens() -> None:
     assert times[0] < times[1] < times[2]
     # 64 tokens reach 1 - (248/256)^64 = 87 % of the experts: near the whole model's bytes.
     assert times[2] == pytest.approx(671e9 / 8 / (0.8 * 4.8e12) * 0.88, rel=0.05)
+
+
+@pytest.mark.parametrize("seconds", [-1.0, 1e300])
+@pytest.mark.parametrize(
+    ("choice", "part"),
+    [(Roofline, "host_overhead_s"), (MeasuredTable, "host_overhead_s"), (Linear, "base_s")],
+)
+def test_a_part_of_a_step_neither_turns_time_back_nor_overflows_it(
+    choice: type, part: str, seconds: float
+) -> None:
+    with pytest.raises(ConfigError, match=f"cost.{part}: got .*, expected 0 or more, at most 3600"):
+        choice(**{part: seconds})

@@ -72,6 +72,16 @@ def test_an_overload_is_a_queue_that_grows_to_the_end():
     assert overload(queue([i * 0.5 for i in range(20)])) is None  # too few to tell
 
 
+def test_rejected_requests_are_no_queue():
+    steady = queue([20.0] * 200).to_pylist()
+    rejected = [
+        {"arrival_s": i + 0.5, "first_scheduled_s": None, "status": "rejected"} for i in range(200)
+    ]
+    assert overload(table(steady + rejected)) is None
+    growing = queue([i * 0.5 for i in range(200)]).to_pylist()
+    assert overload(table(growing + rejected)) == overload(table(growing))
+
+
 def test_memory_shares():
     means = dict.fromkeys(
         ("num_running", "num_waiting", "rounding", "cached", "unreachable", "blocks_saved"), 0.0

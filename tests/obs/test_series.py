@@ -50,3 +50,11 @@ def test_bins_double_instead_of_growing_in_number():
     assert len(means) <= 1026
     assert edges[-1] == 5000
     assert (means[:, 0] * np.diff(edges)).sum() == pytest.approx(sum(s % 7 for s in range(5000)))
+
+
+def test_a_leap_over_all_bins_costs_no_time():
+    series = noted([(0.0, 3), (1e250, 5)], 2e250)
+    edges, means = series.bins()
+    assert len(means) <= 1026
+    assert series.means()[0] == pytest.approx(4)
+    assert (means[:, 0] * np.diff(edges)).sum() == pytest.approx(8e250)

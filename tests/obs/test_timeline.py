@@ -1,6 +1,8 @@
 """Timelines keep the rules of the trace-event format, and say what happened."""
 
+import dataclasses
 import json
+import math
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -15,6 +17,7 @@ from simkv.errors import InputError
 from simkv.kv.layout import ContiguousMax
 from simkv.obs.recorder import Tables
 from simkv.obs.timeline import Timeline
+from simkv.rng import stream
 from simkv.sim.simulate import simulate
 from simkv.workload.trace import Trace, make_trace
 from tests.sim.runs import run_config
@@ -24,10 +27,10 @@ Event = dict[str, Any]
 
 
 def draw(
-    config: RunConfig, trace: Trace, path: Path, **options: int
+    config: RunConfig, trace: Trace, path: Path, *, check: bool = False, **options: int
 ) -> tuple[Tables, list[Event], list[str]]:
     with Timeline(path, **options) as timeline:
-        tables = simulate(config, trace, watchers=[timeline])
+        tables = simulate(config, trace, check=check, watchers=[timeline])
     return tables, json.loads(path.read_text())["traceEvents"], timeline.warnings()
 
 
@@ -91,6 +94,7 @@ def check_format(events: list[Event]) -> None:
     ahead=st.booleans(),
     drain=st.booleans(),
     contiguous=st.booleans(),
+    patience_s=st.sampled_from([math.inf, 2.0, 0.3]),
 )
 def test_a_timeline_keeps_the_rules_and_tells_what_the_tables_tell(
     seed: int,
@@ -99,6 +103,7 @@ def test_a_timeline_keeps_the_rules_and_tells_what_the_tables_tell(
     ahead: bool,
     drain: bool,
     contiguous: bool,
+    patience_s: float,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     layout = {"kv": ContiguousMax(num_slots=slots)} if contiguous else {"num_blocks": slots // 16}
@@ -113,7 +118,9 @@ def test_a_timeline_keeps_the_rules_and_tells_what_the_tables_tell(
         measure=Measure(drain=drain),
     )
     path = tmp_path_factory.mktemp("timeline") / "out.json"
-    tables, events, warnings = draw(config, random_trace(seed, 40), path)
+    patience = stream(seed, "patience").exponential(patience_s, 40)
+    trace = dataclasses.replace(random_trace(seed, 40), patience_s=patience)
+    tables, events, warnings = draw(config, trace, path, check=True)
     check_format(events)
     assert warnings == []
     drawn = {event["name"]: event for event in of_kind(events, "X") if "status" in event["args"]}

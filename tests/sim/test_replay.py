@@ -97,7 +97,7 @@ LINE = {"id": "a", "arrival_step": 0, "segments": [[1, 20]], "output_len": 2, "o
 @pytest.mark.parametrize(
     ("config", "lines", "message"),
     [
-        ({"block_sise": 16}, [LINE], "block_sise: unknown key of a case"),
+        ({"blocksize": 16}, [LINE], "blocksize: unknown key of a case"),
         ({"block_size": "16"}, [LINE], "block_size: got '16', expected int"),
         ({"policy": "sjf"}, [LINE], "policy: got 'sjf', expected fcfs or priority"),
         ({"sliding_window": 8, "hybrid_sliding_window": 8}, [LINE], "sliding_window and hybrid_"),

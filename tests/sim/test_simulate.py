@@ -196,6 +196,18 @@ def test_a_growing_queue_is_called_an_overload():
     assert not fast.summary["overloaded"]
 
 
+def test_an_overload_is_seen_behind_a_long_warm_up():
+    # 13 requests arrive a second and 10 are served, one at a time, for 115 s.
+    trace = make_trace(
+        arrival_s=[i / 13 for i in range(1500)],
+        prompt_tokens=[100] * 1500,
+        output_tokens=[1] * 1500,
+    )
+    for warmup_s in (0.0, 60.0, 114.0):
+        config = run_config(base_s=0.1, max_num_seqs=1, measure=Measure(warmup_s=warmup_s))
+        assert simulate(config, trace).summary["overloaded"]
+
+
 def test_round_robin_and_least_outstanding():
     # Two long requests would meet on one replica in turn; the other router keeps them apart.
     trace = make_trace(
@@ -207,6 +219,29 @@ def test_round_robin_and_least_outstanding():
     least = simulate(run_config(num_replicas=2, routing=LeastOutstanding()), trace)
     assert turn == [0, 1, 0, 1]
     assert least.requests["replica"].to_pylist() == [0, 1, 1, 0]
+
+
+def test_a_warm_up_that_nothing_outlasts_is_warned_about():
+    tables = simulate(run_config(measure=Measure(warmup_s=1e6)), random_trace(1, 20))
+    assert tables.summary["num_requests"] == 0
+    assert any("no request arrives after the warm-up of 1e+06 s" in w for w in tables.warnings)
+
+
+def test_arrivals_that_the_clock_cannot_tell_from_their_steps_are_refused():
+    trace = make_trace(arrival_s=[0.0, 1e13], prompt_tokens=[1, 1], output_tokens=[1, 1])
+    with pytest.raises(
+        TraceError, match="the last request is due after 1e\\+13 s, expected at most"
+    ):
+        simulate(run_config(), trace)
+    trace = make_trace(
+        arrival_s=[0.0, np.nan],
+        prompt_tokens=[1, 1],
+        output_tokens=[1, 1],
+        after=[-1, 0],
+        think_s=[np.nan, 1e15],
+    )
+    with pytest.raises(TraceError, match="due after 1e\\+15 s"):
+        simulate(run_config(), trace)
 
 
 def test_contiguous_reservations_admit_fewer():
@@ -278,3 +313,20 @@ def test_a_client_that_gives_up_frees_memory_before_the_next_step(ahead):
     assert requests.first_token_s[0] == pytest.approx(0.01)
     assert np.isnan(requests.first_scheduled_s[2])
     assert (summary["num_aborted"], summary["num_finished"], summary["num_unfinished"]) == (3, 1, 0)
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_equal_arrivals_of_equal_priority_do_not_preempt_each_other_for_ever(ahead):
+    # Two requests of 4 to 8 blocks, computed in chunks of two, in a pool of nine usable blocks.
+    trace = make_trace(arrival_s=[0.0, 0.0], prompt_tokens=[64, 64], output_tokens=[60, 60])
+    config = run_config(
+        num_blocks=10,
+        policy="priority",
+        reserve_full_prompt=False,
+        long_prefill_token_threshold=32,
+        async_scheduling=ahead,
+    )
+    tables = simulate(config, trace)
+    assert tables.summary["num_finished"] == 2
+    assert tables.requests["arrival_s"].to_pylist() == [0.0, 0.0]
+    assert tables.summary["num_steps"] < 1000

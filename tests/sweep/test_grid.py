@@ -101,7 +101,17 @@ def test_linked_paths_move_together(tmp_path: Path) -> None:
     assert found.arms[0].config.kv == Paged(block_tokens=32)
     assert found.arms[1].config.kv == ContiguousMax(num_slots=4096)
     assert found.arms[1].config.sched.max_num_seqs == 64
-    assert found.axes[1][0] == "layout"
+    assert found.axes[1] == (
+        "layout", "kv.block_tokens", "kv.kind", "kv.num_slots", "sched.max_num_seqs"
+    )  # fmt: skip
+    assert found.arms[1].columns == {
+        "sched.max_num_batched_tokens": 2048,
+        "layout": "reserved",
+        "kv.block_tokens": None,
+        "kv.kind": "contiguous-max",
+        "kv.num_slots": 4096,
+        "sched.max_num_seqs": 64,
+    }
 
 
 def test_what_a_change_of_kind_drops_does_not_depend_on_the_order_of_axes(tmp_path: Path) -> None:
@@ -143,6 +153,9 @@ def test_identity_follows_what_the_result_depends_on(tmp_path: Path) -> None:
     assert sweep(tmp_path, text.replace("BLOCK", "16")).cells[0].id == changed
 
 
+MANY = ("max_num_seqs", "max_num_batched_tokens", "max_model_len", "long_prefill_token_threshold")
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
@@ -156,6 +169,11 @@ def test_identity_follows_what_the_result_depends_on(tmp_path: Path) -> None:
         ("[axis]\nkv.block_tokens = [1]", "axis: unknown key"),
         ("[base]\n", "nothing to vary"),
         ("seeds = 0\n[axes]\nkv.block_tokens = [1]", "seeds: expected a count"),
+        ("seeds = 1000000000000\n[axes]\nkv.block_tokens = [1]", "seeds: 1,000,000,000,000 seeds"),
+        (
+            "[axes]\n" + "".join(f"sched.{key} = {list(range(1, 999))}\n" for key in MANY),
+            "axes: 992,023,968,016 arms and 5 seeds make more than 100,000 cells",
+        ),
         ("seeds = [1, 1]\n[axes]\nkv.block_tokens = [1]", "seeds: a seed is given twice"),
         ("seeds = [-1]\n[axes]\nkv.block_tokens = [1]", "seeds: -1 is no seed"),
         ("objective = 'speed'\n[axes]\nkv.block_tokens = [1]", "objective: got 'speed'"),
@@ -180,3 +198,20 @@ def test_a_mistake_is_one_sentence_with_file_and_path(tmp_path: Path, text: str,
 def test_a_sweep_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no\.toml"):
         read_sweep(tmp_path / "no.toml")
+
+
+def test_paths_are_taken_from_the_sweep_files_folder(tmp_path, monkeypatch):
+    folder = tmp_path / "sweeps"
+    folder.mkdir()
+    for name in ("one.csv", "two.csv"):
+        (folder / name).write_text("arrival_s,prompt_tokens,output_tokens\n0,10,1\n")
+    (folder / "sweep.toml").write_text(
+        'axes.kv.block_tokens = [1, 16]\nbase.workload.path = "one.csv"\n'
+    )
+    (folder / "traces.toml").write_text('axes.workload.path = ["one.csv", "two.csv"]\n')
+    monkeypatch.chdir(tmp_path)
+    inline = read_sweep(folder / "sweep.toml")
+    varied = read_sweep(folder / "traces.toml")
+    assert {arm.config.workload.path for arm in inline.arms} == {str(folder / "one.csv")}
+    assert [Path(arm.config.workload.path).name for arm in varied.arms] == ["one.csv", "two.csv"]
+    assert all(Path(arm.config.workload.path).is_file() for arm in varied.arms)

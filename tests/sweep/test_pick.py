@@ -4,6 +4,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from simkv.config.load import read_json_config
@@ -87,6 +89,18 @@ def test_an_engine_that_takes_nothing_of_the_sweep(out: Path, tmp_path: Path) ->
     assert "no arm of this sweep is accepted" in " ".join(found.sentences)
 
 
+def test_a_pick_says_how_many_replicas_it_is_for(tmp_path: Path) -> None:
+    path = tmp_path / "sweep.toml"
+    path.write_text("seeds = 2\n[axes]\ncluster.num_replicas = [1, 3]\n")
+    run_sweep(path, tmp_path / "out", workers=1, simulate=fake.simulate, load=fake.load)
+    one, three = sorted(pick(tmp_path / "out"), key=lambda found: found.label)
+    assert one.sentences[-1].startswith("serve it with: vllm serve ")
+    assert (
+        "on each of 3 replicas, behind a round-robin router, with: vllm serve "
+        in three.sentences[-1]
+    )
+
+
 def test_picks_of_an_earlier_time_are_replaced(out: Path) -> None:
     pick(out, top=3)
     (out / "picks" / "mine.json").write_text("{}")
@@ -129,6 +143,26 @@ def test_a_folder_without_a_finished_sweep(out: Path, tmp_path: Path) -> None:
         pick(out)
     (out / "cells.parquet").write_bytes(b"PAR1")
     with pytest.raises(InputError, match="not readable"):
+        pick(out)
+
+
+@pytest.mark.parametrize(
+    ("marker", "told"),
+    [
+        ({"format": "simkv-sweep"}, "'arms'"),
+        ({"format": "simkv-sweep", "arms": 3}, "not iterable"),
+        ({"format": "simkv-sweep", "objective": "waste", "arms": []}, "knows no arm block_tokens"),
+    ],
+)
+def test_a_marker_that_does_not_fit_the_cells(out: Path, marker: object, told: str) -> None:
+    (out / "sweep.json").write_text(json.dumps(marker))
+    with pytest.raises(InputError, match=told):
+        pick(out)
+
+
+def test_a_table_that_is_no_sweeps(out: Path) -> None:
+    pq.write_table(pa.table({"arm": ["a"]}), out / "cells.parquet")
+    with pytest.raises(InputError, match="not as simkv sweep writes it"):
         pick(out)
 
 

@@ -143,7 +143,45 @@ def test_one_seed_orders_without_certainty() -> None:
     assert [(row.place, row.arm.label) for row in found.rows] == [(1, "b"), (2, "a")]
     assert found.rows[1].versus_best is not None
     assert found.rows[1].versus_best.beats_ratio is None
-    assert "on one seed" in verdict(found)
+    assert "on a single draw" in verdict(found)
+
+
+def test_seeds_that_change_nothing_are_one_draw_and_give_no_certainty() -> None:
+    found = rank(table({"a": {"hit_ratio": 0.5}, "b": {"hit_ratio": 0.6}}), HIT_RATIO)
+    assert (found.num_seeds, found.num_draws) == (5, 1)
+    assert [row.arm.label for row in found.rows] == ["b", "a"]
+    versus = found.rows[1].versus_best
+    assert versus is not None
+    assert versus.comparison.difference.interval is None
+    assert versus.beats_ratio is None
+    assert "count as one draw" in found.notes[-1]
+    text = page("x", found, common=[], axes={}, seeds=SEEDS, notes=[], trace_notes=[], warnings=[])
+    assert "±" not in text
+    assert "worse with" not in text
+
+
+def test_one_arm_that_varies_makes_the_seeds_count() -> None:
+    hits = [0.6, 0.6, 0.6, 0.6, 0.61]
+    found = rank(table({"a": {"hit_ratio": 0.5}, "b": {"hit_ratio": hits}}), HIT_RATIO)
+    assert found.num_draws == 5
+    assert found.rows[1].versus_best is not None
+    assert found.rows[1].versus_best.beats_ratio is not None
+
+
+def test_no_difference_has_no_sign() -> None:
+    found = rank(table({arm: {"goodput_requests_per_s": DRAW} for arm in "ab"}), GOODPUT)
+    text = page("x", found, common=[], axes={}, seeds=SEEDS, notes=[], trace_notes=[], warnings=[])
+    assert "tie (0 [0, 0] goodput (requests/s))" in text
+
+
+def test_notes_that_are_too_many_are_counted() -> None:
+    found = rank(blocks_table(), GOODPUT)
+    notes = [f"drawn with seed {seed}" for seed in range(20)]
+    text = page(
+        "x", found, common=[], axes={}, seeds=SEEDS, notes=[], trace_notes=notes, warnings=[]
+    )
+    assert text.count("drawn with seed") == 12
+    assert "and 8 more notes" in text
 
 
 BLOCKS = {
@@ -214,12 +252,12 @@ def test_choices_that_tie_on_the_objective_are_told_apart_by_memory_too() -> Non
 
 def test_warnings_that_differ_in_numbers_only_are_told_once() -> None:
     found = rank(blocks_table(), GOODPUT)
-    warnings = [("a", "asked up to 8,190 (10 times)"), ("b", "asked up to 3,042 (1 times)")]
+    warnings = [("a", "asked up to 3,042 (1 times)"), ("b", "asked up to 18,190 (10 times)")]
     text = page(
         "x", found, common=[], axes={}, seeds=SEEDS, notes=[], trace_notes=[], warnings=warnings
     )
     told = [line for line in text.splitlines() if "asked up to" in line]
-    assert told == ["- asked up to 8,190 (10 times) (2 arms, with other numbers; these are of a)"]
+    assert told == ["- asked up to 18,190 (10 times) (2 arms; the largest numbers, of b)"]
 
 
 def test_memory_objectives_rank_all_arms_directly() -> None:

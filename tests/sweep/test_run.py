@@ -12,10 +12,9 @@ import pytest
 
 from simkv.errors import InputError, InvariantError
 from simkv.sweep import progress
-from simkv.sweep.run import SweepResult, run_sweep
+from simkv.sweep.pick import pick
+from simkv.sweep.run import TABLES, SweepResult, run_sweep
 from tests.sweep import fake
-
-TABLES = ("cells.csv", "cells.parquet", "ranking.csv", "summary.md")
 
 
 @pytest.fixture
@@ -111,6 +110,25 @@ def test_a_changed_axis_keeps_the_cells_that_are_still_asked_for(
     again = run(sweep_file, out)
     assert (again.num_run, again.num_resumed) == (6, 6)
     assert again.cells.num_rows == 12
+
+
+def test_an_interrupted_sweep_leaves_no_tables_of_the_one_before_it(
+    sweep_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    run(sweep_file, out)
+    # The same arms of another model: their labels are equal, their results are not.
+    sweep_file.write_text("base.model.name = 'qwen2.5-7b'\n" + sweep_file.read_text())
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(fake, "simulate", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(sweep_file, out)
+    assert not {file.name for file in out.iterdir()} & set(TABLES)
+    with pytest.raises(InputError, match="has not finished"):
+        pick(out)
 
 
 SCRIPT = """

@@ -89,6 +89,15 @@ def test_what_is_not_whole_does_not_count(
     assert cells.find(ID)[0] is not None
 
 
+def test_a_file_in_the_place_of_a_cell_makes_room(tmp_path: Path) -> None:
+    cells = store(tmp_path)
+    (tmp_path / "out" / "cells" / ID).write_text("junk")
+    assert cells.find(ID) == (None, "is not readable")
+    cells.discard(ID)
+    cells.put(ID, RunConfig(), TRACE, tables())
+    assert cells.find(ID)[0] is not None
+
+
 def test_the_second_to_finish_a_cell_drops_its_own(tmp_path: Path) -> None:
     cells = store(tmp_path)
     cells.put(ID, RunConfig(), TRACE, tables())

@@ -120,6 +120,8 @@ class TestMooncake:
         [
             (mooncake(0, 1_024, [0, 1, 2]), "names 3 block ids for a prompt of 1,024 tokens"),
             (mooncake(0, -5, []), "input_length is -5, expected a whole number, 0 or more"),
+            (mooncake(0, 2**63, []), "input_length is 9223372036854775808, expected a whole"),
+            (mooncake(10**30, 5, [0]), "timestamp is 1e+30, expected a time"),
             (mooncake(0, 5, [0.5]), "hash_ids: expected a list of whole numbers"),
             (mooncake(0, 5, "0"), "hash_ids: expected a list of whole numbers, got str"),
             (mooncake("noon", 5, [0]), "timestamp is 'noon', expected a time"),
@@ -219,6 +221,7 @@ class TestWeka:
         ("session", "message"),
         [
             (weka(step(0, 64, [1, 2])), "requests[0]: names 2 block ids for 64 tokens, expected 1"),
+            (weka(step(0, 2**63, [])), "requests[0]: in is 9223372036854775808, expected a whole"),
             (weka(step(0, -1, [])), "requests[0]: in is -1, expected a whole number, 0 or more"),
             (weka(step("x", 1, [])), "requests[0]: t is 'x', expected seconds"),
             (weka(5), "requests[0] is no JSON object"),
@@ -300,6 +303,13 @@ class TestQwenBailian:
         assert trace.after.tolist() == [-1, -1, 0, 2, 2, -1]
         assert tokens_in_common(trace, 0, 2) == 16  # the padded last block has changed
         assert "1 requests follow a chat that the file does not hold before them" in trace.notes
+
+    def test_a_chat_is_called_by_a_number_or_a_text(self, write):
+        for row, name in ((chat([1], -1, 0, 16, [0]), "chat_id"),
+                          (chat(1, {}, 0, 16, [0]), "parent_chat_id")):  # fmt: skip
+            path = write(row)
+            with pytest.raises(TraceError, match=f"{name} is .*, expected a number or a text"):
+                read_trace(path)
 
 
 class TestServeGenOffline:

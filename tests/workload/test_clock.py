@@ -68,6 +68,12 @@ def test_numbers_that_are_none(value):
         nanoseconds(value, unit_ns=1)
 
 
+@pytest.mark.parametrize("value", [10**30, 1e300, "9" * 30, -(2**63)])
+def test_times_beyond_64_bits_of_nanoseconds_are_none(value):
+    with pytest.raises(ValueError, match="is no time"):
+        nanoseconds(value, unit_ns=1)
+
+
 def test_clock_times_start_at_zero_and_offsets_stay():
     clock, notes = seconds([MAY_12_NS + 1, MAY_12_NS])
     assert clock.tolist() == [1e-9, 0.0]

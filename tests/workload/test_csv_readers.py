@@ -235,6 +235,15 @@ PLAIN = "arrival_s,prompt_tokens,output_tokens\n"
         (PLAIN + "0,1,1\n1,1.5,1\n", ":3: column prompt_tokens holds '1.5', expected a whole"),
         (PLAIN + "0,1,1\nnoon,1,1\n", ":3: column arrival_s holds 'noon', expected a time"),
         (PLAIN + "0,1,1\n1,1\n", ":3: row has 2 cells, expected 3"),
+        (
+            PLAIN + "0,1,1\n1,1e30,1\n",
+            ":3: column prompt_tokens holds '1e30', expected a whole number",
+        ),
+        (
+            PLAIN + "0,1,1\n1,9223372036854775807,1\n",
+            ":3: prompt length is 9,223,372,036,854,775,807 tokens, expected at most 1,000,000,000",
+        ),
+        (PLAIN + "0,1,1\n1e300,1,1\n", ":3: column arrival_s holds '1e300', expected a time"),
         (PLAIN, ": holds no request with a prompt"),
         (
             "arrival_s,prompt_tokens\n0,1\n",

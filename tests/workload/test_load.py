@@ -52,6 +52,11 @@ def test_exactly_one_format_recognises_a_file(name):
     assert [known.name for known in FORMATS if known.recognise(head)] == [name]
 
 
+def test_no_name_is_not_the_current_folder():
+    with pytest.raises(TraceError, match="no trace was named; give a file, a folder or sample:"):
+        read_trace("")
+
+
 def test_an_object_longer_than_the_head_shows_its_keys():
     row = {"custom_id": "1", "body": {"messages": [{"content": "x" * HEAD_BYTES}]}, "late": 1}
     head = Head(name="t", data=json.dumps(row).encode()[:HEAD_BYTES])

@@ -129,7 +129,8 @@ def test_windows_where_there_are_no_sessions():
     assert (slots == 9).sum() > 0
     assert len({int(i) for i in drawn.segment_id}) == 10  # copies share nothing
     assert (np.diff(drawn.arrival_s) >= 0).all()
-    assert "10 slots filled from" in drawn.notes[0]
+    assert "10 of the 9 windows with replacement," in drawn.notes[0]
+    assert "few" in drawn.notes[0]
 
 
 def test_single_requests_where_there_are_no_times():

@@ -3,6 +3,7 @@
 import gzip
 import itertools
 import json
+import re
 import sys
 
 import numpy as np
@@ -121,6 +122,15 @@ def test_llmservingsim_sessions_wait_for_tools(tmp_path):
             "output_toks is missing (found input_toks, arrival_time_ns), expected",
         ),
         ({"input_toks": 2, "output_toks": 0, "arrival_time_ns": "x"}, "arrival_time_ns is 'x'"),
+        ({"input_toks": 2, "output_toks": 0, "arrival_time_ns": 1e30}, "arrival_time_ns is 1e+30"),
+        (
+            {"input_toks": 10**10, "output_toks": 0, "arrival_time_ns": 1},
+            "input_toks is 10000000000, expected a whole number, 0 or more, at most 1,000,000,000",
+        ),
+        (
+            {"input_toks": 2, "output_toks": 0, "arrival_time_ns": 1, "input_tok_ids": 7},
+            "input_tok_ids is no list of whole numbers",
+        ),
     ],
 )
 def test_llmservingsim_errors(tmp_path, row, message):
@@ -289,6 +299,14 @@ def test_broken_json_names_its_line(tmp_path):
 # Tokenizers
 
 
+@pytest.mark.parametrize("value", ["1" * 5000, "[" * 100_000])
+def test_a_head_that_json_itself_refuses_is_no_crash(tmp_path, value):
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"timestamp": 0, "input_length": 5, "output_length": ' + value + "}\n")
+    with pytest.raises(TraceError, match=re.escape(str(path))):
+        read_trace(path)
+
+
 def test_a_tokenizer_is_used_and_named(tmp_path):
     tokenizers = pytest.importorskip("tokenizers")
     model = tokenizers.models.WordLevel({"a": 0, "b": 1, "?": 2}, unk_token="?")
@@ -300,6 +318,27 @@ def test_a_tokenizer_is_used_and_named(tmp_path):
     assert trace.prompt_tokens.tolist() == [4, 4]
     assert prefix(trace, 0, 1) == 2
     assert "text was tokenised with tokenizer.json" in trace.notes
+
+
+def test_a_tokenizer_that_is_of_no_use_is_said(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("arrival_s,prompt_tokens,output_tokens\n0,1,1\n")
+    assert (
+        "tok.json was not used: csv holds no text" in read_trace(path, tokenizer="tok.json").notes
+    )
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.jsonl"])
+def test_bytes_that_are_no_text_have_their_line(tmp_path, name):
+    rows = {
+        "t.csv": [b"arrival_s,prompt_tokens,output_tokens", b"0,1,1", b"1,\xff,1"],
+        "t.jsonl": [b'{"timestamp": 0, "input_length": 1, "output_length": 1, "hash_ids": [0]}'] * 2
+        + [b'{"timestamp": "\xff"}'],
+    }[name]
+    path = tmp_path / name
+    path.write_bytes(b"\n".join(rows))
+    with pytest.raises(TraceError, match=re.escape(f"{path}:3: is no UTF-8 text")):
+        read_trace(path)
 
 
 def test_a_tokenizer_that_cannot_be_used(tmp_path, monkeypatch):

@@ -73,4 +73,5 @@ AIBRIX = Format(
     about="AIBrix workloads (JSONL; the requests of each instant)",
     recognise=_recognise,
     read=_read,
+    holds_text=True,
 )

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simkv.errors import TraceError
-from simkv.workload.trace import Floats, Ints, Trace, make_trace
+from simkv.workload.trace import MAX_TOKENS, Floats, Ints, Trace, make_trace
 
 Rows = npt.NDArray[np.intp]
 
@@ -75,7 +75,7 @@ def assemble(
     Raises
     ------
     TraceError
-        With file and line, where a length is negative.
+        With file and line, where a length is negative or beyond all reason.
     """
     prompt_tokens = np.asarray(columns.prompt_tokens, dtype=np.int64)
     output_tokens = np.asarray(columns.output_tokens, dtype=np.int64)
@@ -85,6 +85,14 @@ def assemble(
             file, line = place(row)
             raise TraceError(
                 f"{what} length is {lengths[row]} tokens, expected 0 or more", file=file, line=line
+            )
+        if len(lengths) and lengths.max() > MAX_TOKENS:
+            row = int(np.argmax(lengths))
+            file, line = place(row)
+            raise TraceError(
+                f"{what} length is {lengths[row]:,} tokens, expected at most {MAX_TOKENS:,}",
+                file=file,
+                line=line,
             )
     rows = len(prompt_tokens)
     arrival_s = (

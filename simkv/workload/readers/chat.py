@@ -206,4 +206,5 @@ CHAT = Format(
     about="OpenAI-style chats (JSONL; messages or batch lines, text)",
     recognise=_recognise,
     read=_read,
+    holds_text=True,
 )

@@ -5,6 +5,7 @@ without rounding; a float of seconds since 1970 would not. Only the last step, a
 zero is taken away, makes floats.
 """
 
+import contextlib
 from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
 
@@ -48,16 +49,17 @@ def nanoseconds(value: object, *, unit_ns: int) -> int:
     Raises
     ------
     ValueError
-        Where it is none of these.
+        Where it is none of these, or too large for 64 bits of nanoseconds.
     """
+    ticks: int | None = None
     if isinstance(value, int) and not isinstance(value, bool):
-        return value * unit_ns
-    if isinstance(value, str | float):
-        try:
-            return round(Decimal(str(value)) * unit_ns)
-        except (InvalidOperation, ValueError, OverflowError):
-            pass
-    raise ValueError(f"{value!r} is no time")
+        ticks = value * unit_ns
+    elif isinstance(value, str | float):
+        with contextlib.suppress(InvalidOperation, ValueError, OverflowError):
+            ticks = round(Decimal(str(value)) * unit_ns)
+    if ticks is None or abs(ticks) >= 2**63:
+        raise ValueError(f"{value!r} is no time")
+    return ticks
 
 
 def instants(cells: pa.Array) -> Ints:
@@ -99,7 +101,8 @@ def offsets(cells: pa.Array) -> Ints:
         ticks: Ints = words[:, 0].copy()
     except pa.ArrowInvalid:
         # More than nine digits: written by a program from floats, so read as floats.
-        values = pc.cast(filled, pa.float64()).to_numpy(zero_copy_only=False) * NS_PER_S
+        with np.errstate(over="ignore"):
+            values = pc.cast(filled, pa.float64()).to_numpy(zero_copy_only=False) * NS_PER_S
         in_range = (np.abs(values) < 2**63).all()
         ticks = np.rint(values).astype(np.int64) if in_range else np.zeros(0, dtype=np.int64)
     if not in_range:

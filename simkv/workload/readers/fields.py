@@ -6,6 +6,7 @@ from typing import Any
 
 from simkv.errors import TraceError
 from simkv.workload.readers.clock import nanoseconds
+from simkv.workload.trace import MAX_TOKENS
 
 
 def length(row: Mapping[str, Any], key: str, *, file: Path, line: int) -> int:
@@ -14,14 +15,15 @@ def length(row: Mapping[str, Any], key: str, *, file: Path, line: int) -> int:
     Raises
     ------
     TraceError
-        With file and line, where it is missing or no whole number of 0 or more.
+        With file and line, where it is missing or no whole number from 0 to ``MAX_TOKENS``.
     """
     value = row.get(key)
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    if type(value) is int and value >= 0:
+    if type(value) is int and 0 <= value <= MAX_TOKENS:
         return value
-    raise _wrong(row, key, "a whole number, 0 or more", file=file, line=line)
+    most = f", at most {MAX_TOKENS:,}" if type(value) is int and value > 0 else ""
+    raise _wrong(row, key, f"a whole number, 0 or more{most}", file=file, line=line)
 
 
 def time_ns(row: Mapping[str, Any], key: str, unit_ns: int, *, file: Path, line: int) -> int:
@@ -36,6 +38,20 @@ def time_ns(row: Mapping[str, Any], key: str, unit_ns: int, *, file: Path, line:
         return nanoseconds(row.get(key), unit_ns=unit_ns)
     except ValueError:
         raise _wrong(row, key, "a time", file=file, line=line) from None
+
+
+def key(row: Mapping[str, Any], name: str, *, file: Path, line: int) -> str | float | None:
+    """Return what a row calls something, None where it does not.
+
+    Raises
+    ------
+    TraceError
+        With file and line, where it is neither a number nor a text.
+    """
+    value = row.get(name)
+    if value is None or isinstance(value, str | int | float):
+        return value
+    raise _wrong(row, name, "a number or a text", file=file, line=line)
 
 
 def text(row: Mapping[str, Any], key: str, *, file: Path, line: int) -> str:

@@ -92,8 +92,8 @@ def _keys(text: str) -> Iterator[str]:
                 return
             yield key
             _, end = decoder.raw_decode(rest[1:].lstrip())
-        except json.JSONDecodeError:
-            return  # the head ends inside this value
+        except (ValueError, RecursionError):
+            return  # the head ends inside this value, or no number or depth goes that far
         rest = rest[1:].lstrip()[end:].lstrip().removeprefix(",").lstrip()
 
 
@@ -111,12 +111,15 @@ class Format:
         Whether a file that starts like this is of this format. Formats are asked in order.
     read
         Reads all files, in the order given, into one trace.
+    holds_text
+        Whether it holds text, which a tokenizer or a count of words turns into lengths.
     """
 
     name: str
     about: str
     recognise: Callable[[Head], bool]
     read: Callable[[Sequence[Path], ReadOptions], Trace]
+    holds_text: bool = False
 
 
 def trace_name(paths: Sequence[Path]) -> str:
@@ -155,16 +158,26 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
     TraceError
         Where the file is no UTF-8 text or its gzip is broken.
     """
-    number = 0
     with open_bytes(path) as file, io.TextIOWrapper(file, encoding="utf-8-sig") as text:
         try:
             for number, line in enumerate(text, start=1):
                 if line.strip():
                     yield number, line.rstrip("\r\n")
         except UnicodeDecodeError as error:
-            raise TraceError("is no UTF-8 text", file=path, line=number + 1) from error
+            raise TraceError("is no UTF-8 text", file=path, line=_undecodable(path)) from error
         except GZIP_ERRORS as error:
             raise TraceError(f"is no whole gzip file ({error})", file=path) from error
+
+
+def _undecodable(path: Path) -> int | None:
+    """Return the first line that is no UTF-8; text is decoded in chunks, which do not know."""
+    with open_bytes(path) as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                line.decode()
+            except UnicodeDecodeError:
+                return number
+    return None
 
 
 def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -75,10 +75,12 @@ def _ids(row: Mapping[str, Any], key: str, length_key: str, path: Path, line: in
     try:
         ids: Ints = np.array(row[key], dtype=np.int64)
     except (TypeError, ValueError, OverflowError):
+        ids = np.zeros((), dtype=np.int64)
+    if ids.ndim != 1:
         raise TraceError(f"{key} is no list of whole numbers", file=path, line=line) from None
     if ids.shape != (row[length_key],):
         raise TraceError(
-            f"{key} holds {len(row[key])} ids, but {length_key} is {row[length_key]}",
+            f"{key} holds {ids.size} ids, but {length_key} is {row[length_key]}",
             file=path,
             line=line,
         )

@@ -43,4 +43,5 @@ LMCACHE = Format(
     about="LMCache agent logs (JSONL; text, sessions, microseconds)",
     recognise=_recognise,
     read=_read,
+    holds_text=True,
 )

@@ -33,7 +33,7 @@ from simkv.workload.readers.format import Format, Head, ReadOptions, lines, read
 from simkv.workload.readers.table import Labels, Parse, Table, integers, numbers, read_table
 from simkv.workload.trace import Floats, Trace
 
-_NAMES = {
+NAMES = {
     "prompt": ("prompt_tokens", "input_tokens", "input_length"),
     "output": ("output_tokens", "completion_tokens", "output_length"),
     "arrival": ("arrival_s", "timestamp"),
@@ -49,7 +49,7 @@ _REQUIRED = ("prompt", "output")
 def _chosen(columns: Sequence[str]) -> dict[str, str]:
     """Map what a column means to its name in this file."""
     found = {}
-    for meaning, names in _NAMES.items():
+    for meaning, names in NAMES.items():
         present = [name for name in names if name in columns]
         if present:
             found[meaning] = present[0]
@@ -57,7 +57,7 @@ def _chosen(columns: Sequence[str]) -> dict[str, str]:
 
 
 def _recognise(head: Head) -> bool:
-    return any(name in head.columns() for name in _NAMES["prompt"] + _NAMES["output"])
+    return any(name in head.columns() for name in NAMES["prompt"] + NAMES["output"])
 
 
 def _read(paths: Sequence[Path], options: ReadOptions) -> Trace:
@@ -121,11 +121,11 @@ def _check(path: Path, header: Sequence[str], chosen: dict[str, str]) -> None:
         if meaning not in chosen:
             raise TraceError(
                 f"has no column for {meaning} tokens; found {', '.join(header)}, "
-                f"expected one of {', '.join(_NAMES[meaning])}",
+                f"expected one of {', '.join(NAMES[meaning])}",
                 file=path,
                 line=1,
             )
-    free = [name for meaning in _NAMES if meaning not in chosen for name in _NAMES[meaning]]
+    free = [name for meaning in NAMES if meaning not in chosen for name in NAMES[meaning]]
     for name in header:
         if near := difflib.get_close_matches(name, free, n=1, cutoff=0.8):
             raise TraceError(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from simkv.units import NS_PER_S
 from simkv.workload.readers.block_ids import BlockIdRows
-from simkv.workload.readers.fields import length, time_ns
+from simkv.workload.readers.fields import key, length, time_ns
 from simkv.workload.readers.format import (
     Format,
     Head,
@@ -36,8 +36,8 @@ def _read(paths: Sequence[Path], options: ReadOptions) -> Trace:
     parents: list[_Chat | None] = []
     for space, path in enumerate(paths):
         for line, row in json_lines(path):
-            chats.append((space, row.get("chat_id")))
-            parent = row.get("parent_chat_id", _ROOT)
+            chats.append((space, key(row, "chat_id", file=path, line=line)))
+            parent = key(row, "parent_chat_id", file=path, line=line)
             parents.append((space, parent) if parent not in (_ROOT, None) else None)
             rows.add(
                 prompt_tokens=length(row, "input_length", file=path, line=line),

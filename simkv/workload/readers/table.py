@@ -60,7 +60,8 @@ def integers(cells: pa.Array) -> Ints:
         values: Ints = cells.cast(pa.int64()).to_numpy(zero_copy_only=False)
     except pa.ArrowInvalid:
         floats = cells.cast(pa.float64()).to_numpy(zero_copy_only=False)
-        if not (np.isfinite(floats) & (floats == np.rint(floats))).all():
+        fits = np.abs(floats) < 2**63  # neither NaN nor beyond 64 bits
+        if not (fits & (floats == np.rint(floats))).all():
             raise pa.ArrowInvalid("not a whole number") from None
         values = floats.astype(np.int64)
     return values

@@ -25,7 +25,7 @@ from simkv.workload.readers.format import (
     open_bytes,
     trace_name,
 )
-from simkv.workload.trace import Trace, make_trace
+from simkv.workload.trace import MAX_TOKENS, Trace, make_trace
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -232,9 +232,10 @@ def _entries(holder: Mapping[str, Any]) -> list[Any]:
 
 def _whole(entry: Mapping[str, Any], key: str) -> int:
     value = entry.get(key)
-    if type(value) is int and value >= 0:
+    if type(value) is int and 0 <= value <= MAX_TOKENS:
         return value
-    raise ValueError(f"{key} is {value!r}, expected a whole number, 0 or more")
+    most = f", at most {MAX_TOKENS:,}" if type(value) is int and value > 0 else ""
+    raise ValueError(f"{key} is {value!r}, expected a whole number, 0 or more{most}")
 
 
 def _number(entry: Mapping[str, Any], key: str, *, missing: float | None = None) -> float:
