@@ -12,6 +12,7 @@ needed, a stretch of contexts at a time.
 """
 
 import math
+from copy import copy
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,6 +100,12 @@ class TableCost:
         self._chunk_limit, self._cached_limit = attention.prefill_limits()
         self._tabulate(attention, model.num_layers, max_num_batched_tokens, max_model_len)
 
+    def copy(self) -> "TableCost":
+        """Return a model with the same tables that has been asked nothing yet."""
+        other = copy(self)
+        other._outside = Outside()
+        return other
+
     def step_time_s(self, work: StepWork) -> float:
         """Return the time of a step, the longer of the device's and the host's."""
         if not work.prefills:
@@ -145,8 +152,11 @@ class TableCost:
     def note(self, work: StepWork, num_steps: int) -> None:
         """Count what of so many decode steps, the last of them given, was not measured."""
         batch, most = work.num_decodes, work.max_decode_context_tokens
-        if batch <= self._row_limit and most <= self._context_limits[batch]:
-            return  # a batch is priced at no more than its longest context
+        if batch <= self._row_limit:
+            limit, total = self._context_limits[batch], work.decode_context_tokens
+            # A batch is priced at no more than its longest context.
+            if most <= limit or self._context_tokens(batch, total, most) <= limit:
+                return
         for step in range(1 - num_steps, 1):
             self.step_time_s(work.later(step))
 

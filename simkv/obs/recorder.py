@@ -245,12 +245,11 @@ class Recorder:
             "replica": self.replica,
             "prompt_tokens": trace.prompt_tokens,
             "output_tokens": trace.output_tokens,
-            # NaN means "did not happen": null in the table
-            **{name: pa.array(column, from_pandas=True) for name, column in times.items()},
+            **{name: _known(column) for name, column in times.items()},
             "hit_tokens": self.hit_tokens,
             "num_preemptions": self.num_preemptions,
             "recomputed_tokens": self.recomputed_tokens,
-            **{name: pa.array(column, from_pandas=True) for name, column in parts.items()},
+            **{name: _known(column) for name, column in parts.items()},
             "status": pa.DictionaryArray.from_arrays(self.status, list(STATUSES)),
             "reason": pa.DictionaryArray.from_arrays(self.reason, list(REASONS)),
         }
@@ -277,3 +276,8 @@ class Recorder:
             pa.array(column, field.type) for column, field in zip(columns, STEPS, strict=True)
         ]
         return pa.table(arrays, schema=STEPS)
+
+
+def _known(seconds: Floats) -> pa.Array:
+    """Return a column in which NaN, which means "did not happen", is null."""
+    return pa.array(seconds, mask=np.isnan(seconds))
