@@ -1,6 +1,8 @@
 """From a choice to a cost model: the one place that the rest of simkv calls."""
 
-from simkv.cost.choice import Cost, Linear, Roofline
+from functools import lru_cache
+
+from simkv.cost.choice import Cost, Linear, MeasuredTable, Roofline
 from simkv.cost.geometry import Device, Dtype, Model
 from simkv.cost.linear import LinearCost
 from simkv.cost.model import CostModel
@@ -45,6 +47,23 @@ def build_cost(
             weight_dtype=weight_dtype,
             kv_dtype=kv_dtype,
         )
+    options = (tensor_parallel, weight_dtype, kv_dtype, max_num_batched_tokens, max_num_seqs)
+    if choice.profile is not None and choice.profile.endswith(".json"):
+        return _table(choice, model, device, *options, max_model_len)
+    return _shipped_table(choice, model, device, *options, max_model_len).copy()
+
+
+def _table(
+    choice: MeasuredTable,
+    model: Model,
+    device: Device,
+    tensor_parallel: int,
+    weight_dtype: Dtype,
+    kv_dtype: Dtype,
+    max_num_batched_tokens: int,
+    max_num_seqs: int,
+    max_model_len: int,
+) -> TableCost:
     if choice.profile is None:
         profile = profile_of_device(device.name)
     else:
@@ -65,3 +84,7 @@ def build_cost(
         max_num_seqs=max_num_seqs,
         max_model_len=max_model_len,
     )
+
+
+# Shipped profiles do not change while a program runs, and the cells of a sweep mostly share one.
+_shipped_table = lru_cache(maxsize=4)(_table)

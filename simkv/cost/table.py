@@ -12,6 +12,7 @@ needed, a stretch of contexts at a time.
 """
 
 import math
+from copy import copy
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,6 +86,7 @@ class TableCost:
         self._dense_s = [0.0, *_seconds(layers).tolist()]
         self._head_s = [0.0, *_seconds(head).tolist()]
         self._token_limit = dense.last_measured(profile.layer_us) if profile.layer_us else math.inf
+        self._row_limit = min(max_num_seqs, self._token_limit)
 
         attention = Attention(profile, model, tensor_parallel=tensor_parallel, kv_dtype=kv_dtype)
         self._gaps = [*attention.gaps, *dense.gaps(profile, model)]
@@ -98,6 +100,12 @@ class TableCost:
         self._chunk_limit, self._cached_limit = attention.prefill_limits()
         self._tabulate(attention, model.num_layers, max_num_batched_tokens, max_model_len)
 
+    def copy(self) -> "TableCost":
+        """Return a model with the same tables that has been asked nothing yet."""
+        other = copy(self)
+        other._outside = Outside()
+        return other
+
     def step_time_s(self, work: StepWork) -> float:
         """Return the time of a step, the longer of the device's and the host's."""
         if not work.prefills:
@@ -105,22 +113,21 @@ class TableCost:
             if step_s is not None:
                 return step_s
         prefills, num_decodes, attended, longest = _rows(work)
-        tokens, context, device_s = num_decodes, 0, 0.0
+        tokens, device_s = num_decodes, 0.0
+        for new, cached in prefills:
+            tokens += new
+            if new > self._chunk_limit or cached > self._cached_limit:
+                self._note_chunk(new, cached)
+        if prefills and not (num_decodes and self._fused):
+            device_s = self._prefills_s(prefills)
         if num_decodes:
             context = self._context_tokens(num_decodes, attended, longest)
             if num_decodes > self._max_seqs or context > self._context_limits[num_decodes]:
                 self._note_decode(num_decodes, context)
-        if prefills:
-            for new, cached in prefills:
-                tokens += new
-                if new > self._chunk_limit or cached > self._cached_limit:
-                    self._note_chunk(new, cached)
-            if num_decodes and self._fused:
+            if prefills and self._fused:
                 device_s = self._mixed_s(prefills, num_decodes, attended / num_decodes, longest)
             else:
-                device_s = self._prefills_s(prefills)
-        if num_decodes and not (prefills and self._fused):
-            device_s += self._decodes_s(num_decodes, context)
+                device_s += self._decodes_s(num_decodes, context)
         if tokens > self._token_limit:
             self._outside.note("tokens of a step", tokens, self._token_limit)
         device_s += _listed(self._dense_s, tokens) + _listed(self._head_s, work.num_sampled)
@@ -130,7 +137,9 @@ class TableCost:
     def step_times_s(self, work: StepWork, num_steps: int) -> list[float]:
         """Return the times of steps on end in which every sequence decodes."""
         batch = work.num_decodes
-        context = self._context_of(work)
+        context = self._context_tokens(
+            batch, work.decode_context_tokens, work.max_decode_context_tokens
+        )
         if batch > self._max_seqs:
             return [self._decode_step_s(batch, context + step) for step in range(num_steps)]
         at = context % _STRETCH
@@ -142,11 +151,14 @@ class TableCost:
 
     def note(self, work: StepWork, num_steps: int) -> None:
         """Count what of so many decode steps, the last of them given, was not measured."""
-        batch = work.num_decodes
-        limit = self._context_limits[batch] if batch <= self._max_seqs else 0.0
-        if self._context_of(work) > limit or batch > self._token_limit:
-            for step in range(1 - num_steps, 1):
-                self.step_time_s(work.later(step))
+        batch, most = work.num_decodes, work.max_decode_context_tokens
+        if batch <= self._row_limit:
+            limit, total = self._context_limits[batch], work.decode_context_tokens
+            # A batch is priced at no more than its longest context.
+            if most <= limit or self._context_tokens(batch, total, most) <= limit:
+                return
+        for step in range(1 - num_steps, 1):
+            self.step_time_s(work.later(step))
 
     def warnings(self) -> list[str]:
         """Return what of the model was not measured, then what was asked out of range."""
@@ -155,13 +167,10 @@ class TableCost:
     def _context_tokens(self, batch: int, total: int, longest: int) -> int:
         """Return the context at which a decode batch is priced; a step later it is one more."""
         units = self._ragged_units
-        sum_units = total * (_RATIO_UNITS - units) + longest * batch * units
-        return (2 * sum_units + _RATIO_UNITS * batch) // (2 * _RATIO_UNITS * batch)
-
-    def _context_of(self, work: StepWork) -> int:
-        return self._context_tokens(
-            work.num_decodes, work.decode_context_tokens, work.max_decode_context_tokens
-        )
+        whole = 2 * _RATIO_UNITS * batch
+        return (
+            2 * (total * (_RATIO_UNITS - units) + longest * batch * units) + whole // 2
+        ) // whole
 
     def _decode_step_s(self, batch: int, context: int) -> float:
         """Return the time of a step of decodes only."""
@@ -173,12 +182,15 @@ class TableCost:
     def _listed_step_s(self, work: StepWork) -> float | None:
         """Return the time of a step of decodes only, if it is in a row and was measured."""
         batch = work.num_decodes
-        if not 0 < batch == work.num_sampled <= self._max_seqs or batch > self._token_limit:
+        if not 0 < batch == work.num_sampled <= self._row_limit:
             return None
-        context = self._context_of(work)
+        context = self._context_tokens(
+            batch, work.decode_context_tokens, work.max_decode_context_tokens
+        )
         if context > self._context_limits[batch]:
             return None
-        return self._stretch(batch, context // _STRETCH)[0][context % _STRETCH]
+        row = self._decode_rows[batch].get(context // _STRETCH)
+        return (row or self._stretch(batch, context // _STRETCH))[0][context % _STRETCH]
 
     def _stretch(self, batch: int, number: int) -> tuple[list[float], list[float]]:
         """Return ``_decode_step_s`` and ``_decodes_s`` for a stretch of contexts."""
@@ -199,7 +211,8 @@ class TableCost:
         """Return the attention time of all layers for a decode batch."""
         if batch > self._max_seqs:
             return self._decodes_s(self._max_seqs, context) * (batch / self._max_seqs)
-        return self._stretch(batch, context // _STRETCH)[1][context % _STRETCH]
+        row = self._decode_rows[batch].get(context // _STRETCH)
+        return (row or self._stretch(batch, context // _STRETCH))[1][context % _STRETCH]
 
     def _prefills_s(self, prefills: list[tuple[int, int]]) -> float:
         """Return the attention time of all layers for the chunks of a step."""

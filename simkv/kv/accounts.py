@@ -118,7 +118,8 @@ class Accounts:
         """Take the hit blocks and hand out new ones for a waiting sequence (5.1 to 5.6)."""
         table = self._table(sequence)
         hit = hit_tokens // self.block_tokens
-        needed = max(0, self._blocks_for(max(target_tokens, full_tokens)) - hit)
+        most_tokens = target_tokens if target_tokens > full_tokens else full_tokens
+        needed = max(0, -(-most_tokens // self.block_tokens) - hit)
         if self._cache and hit:
             needed += self._cache.count_idle(table.content, hit)
         if needed > self.num_free_blocks - int(watermark_ratio * self.num_blocks):
@@ -163,8 +164,17 @@ class Accounts:
 
     def retire(self, sequence: Sequence) -> None:
         """Take back everything that a sequence which grew with others holds: it ended."""
-        self.settle(sequence)
-        self.release(sequence)
+        table: _Table = sequence.table
+        if self._cache or table.shared:
+            self.settle(sequence)
+            self.release(sequence)
+            return
+        num_blocks = -(-sequence.computed_tokens // self.block_tokens)
+        self._num_blank += num_blocks
+        self._num_table_blocks -= num_blocks
+        self._computed_tokens -= sequence.computed_tokens
+        sequence.table = None
+        sequence.capacity_tokens = 0
 
     def open_segments(self, sequence: Sequence) -> list[int]:
         """Return the segments whose blocks it may still register and others can name."""
@@ -285,8 +295,8 @@ class Accounts:
         return table
 
     def _hand_out(self, sequence: Sequence, table: _Table, target_tokens: int) -> None:
-        """Fill a table up to ``target_tokens``; evictions happen here and nowhere else (5.5)."""
-        num_new = self._blocks_for(target_tokens) - table.num_blocks
+        """Fill a table up to ``target_tokens`` and register what is full (5.5, 5.6)."""
+        num_new = -(-target_tokens // self.block_tokens) - table.num_blocks
         if num_new > 0:
             self._take(num_new)
             table.num_blocks += num_new
@@ -299,10 +309,12 @@ class Accounts:
 
     def _take(self, num_new: int) -> None:
         """Take blocks from the free queue, evicting where no blank ones are left (5.5)."""
-        num_evicted = max(0, num_new - self._num_blank)
-        self._num_blank -= num_new - num_evicted
-        if self._cache and num_evicted:
-            self._cache.evict(num_evicted)
+        if num_new <= self._num_blank:
+            self._num_blank -= num_new
+            return
+        if self._cache:
+            self._cache.evict(num_new - self._num_blank)
+        self._num_blank = 0
 
     def _copy(self, piece: Shared) -> None:
         """Give a holder of a shared partial block one of its own."""

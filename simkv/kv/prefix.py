@@ -197,10 +197,12 @@ class PrefixCache:
             if run.lo == run.hi:
                 self._unlink(run)
                 lane.runs.remove(run)
-            if lane.runs:
-                lane.end = max(other.hi for other in lane.runs)
-            else:
+            if not lane.runs:
                 del self._lanes[lane.segment]
+            elif len(lane.runs) == 1:
+                lane.end = lane.runs[0].hi
+            else:
+                lane.end = max([other.hi for other in lane.runs])
 
     def runs(self) -> Iterator[Run]:
         """Walk over every run, in order of lanes; for checks."""

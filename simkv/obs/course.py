@@ -38,13 +38,13 @@ class Course:
 
     def note(self, now_s: float, scheduler: Scheduler) -> None:
         """Note what holds from now on."""
-        kv = scheduler.kv
-        if self._kv is None:
+        times, kv = self._times, scheduler.kv
+        if not times:
             self._kv = kv
-        self._times.append(now_s)
+        times.append(now_s)
         self._more_blocks.append(0)
-        self._heads.extend((1, len(scheduler.running), len(scheduler.waiting), 0, *kv.counters()))
-        if len(self._times) > _MOST_ROWS:
+        self._heads += (1, len(scheduler.running), len(scheduler.waiting), 0, *kv.counters())
+        if len(times) > _MOST_ROWS:
             self._flush()
 
     def note_steps(

@@ -84,6 +84,7 @@ class Timekeeper:
 
     def __init__(self, parts: Parts) -> None:
         self._seconds = parts.seconds
+        self._step_s = parts.seconds["waited_step_s"]
         self._held = [self._seconds[name] for name in _HELD]
         self._held_s = [0.0] * len(Hold)
         self._hold: Hold | None = None
@@ -147,22 +148,21 @@ class Timekeeper:
             self._leave(request, now_s)
             self._preempted_s[request.id] = now_s
         for request in plan.new:
-            self._admit(request, reading)
+            seen = self._waiting.pop(request.id)
+            if seen[0] != request.arrival_s:
+                self._step_s[request.id] = seen[0] - request.arrival_s
+            if seen is not reading:
+                self._admit(request, seen, reading)
         for request in plan.resumed:
             row = request.id
             self._seconds["preempted_s"][row] += now_s - self._preempted_s.pop(row)
             self._resumed_s[row] = now_s
 
-    def _admit(self, request: Request, reading: Reading) -> None:
-        """Write down what a request has waited for; most wait for the step under way alone."""
-        row, seen = request.id, self._waiting.pop(request.id)
-        if seen[0] != request.arrival_s:
-            self._seconds["waited_step_s"][row] = seen[0] - request.arrival_s
-        if seen is reading:
-            return
+    def _admit(self, request: Request, seen: Reading, reading: Reading) -> None:
+        """Write down what a request has waited for since a plan first passed it over."""
         for column, before, after in zip(self._held, seen[1], reading[1], strict=True):
             if before != after:
-                column[row] = after - before
+                column[request.id] = after - before
 
     def _leave(self, request: Request, now_s: float) -> None:
         """Divide a stay in the batch that ends now."""

@@ -80,17 +80,18 @@ class Recorder:
         self._progress: list[tuple[Any, ...]] = []
         self._steps: list[tuple[float, ...]] | None = [] if steps else None
 
+    def course(self, replica: int) -> Course:
+        """Return what takes down the queues and memory of a replica."""
+        return self._courses[replica]
+
     def means(self) -> Floats:
         """Return time-weighted means, summed over replicas, in order of ``SERIES``."""
         total: Floats = np.sum([course.means() for course in self._courses], axis=0)
         return total
 
-    def arrival(self, row: int, now_s: float) -> None:
-        """Note a request's arrival."""
+    def rejection(self, row: int, now_s: float, reason: str) -> None:
+        """Note that a request arrived which can never run."""
         self.times["arrival_s"][row] = now_s
-
-    def rejection(self, row: int, reason: str) -> None:
-        """Note that a request can never run."""
         self.status[row] = STATUSES.index("rejected")
         self.reason[row] = REASONS.index(reason)
 
@@ -192,6 +193,7 @@ class Recorder:
             (
                 request.id,
                 replica,
+                request.arrival_s,
                 request.first_scheduled_s,
                 request.first_token_s if request.output_tokens else None,
                 request.finish_s,
@@ -210,8 +212,7 @@ class Recorder:
         rows, replicas, *times, hits, preemptions, recomputed = zip(*self._progress, strict=True)
         at = np.array(rows)
         self.replica[at] = replicas
-        names = ("first_scheduled_s", "first_token_s", "finish_s")
-        for name, column in zip(names, times, strict=True):
+        for name, column in zip(self.times, times, strict=True):
             self.times[name][at] = np.array(column, dtype=np.float64)
         ended = at[~np.isnan(self.times["finish_s"][at])]
         self.status[ended] = STATUSES.index("finished")
@@ -244,12 +245,11 @@ class Recorder:
             "replica": self.replica,
             "prompt_tokens": trace.prompt_tokens,
             "output_tokens": trace.output_tokens,
-            # NaN means "did not happen": null in the table
-            **{name: pa.array(column, from_pandas=True) for name, column in times.items()},
+            **{name: _known(column) for name, column in times.items()},
             "hit_tokens": self.hit_tokens,
             "num_preemptions": self.num_preemptions,
             "recomputed_tokens": self.recomputed_tokens,
-            **{name: pa.array(column, from_pandas=True) for name, column in parts.items()},
+            **{name: _known(column) for name, column in parts.items()},
             "status": pa.DictionaryArray.from_arrays(self.status, list(STATUSES)),
             "reason": pa.DictionaryArray.from_arrays(self.reason, list(REASONS)),
         }
@@ -276,3 +276,8 @@ class Recorder:
             pa.array(column, field.type) for column, field in zip(columns, STEPS, strict=True)
         ]
         return pa.table(arrays, schema=STEPS)
+
+
+def _known(seconds: Floats) -> pa.Array:
+    """Return a column in which NaN, which means "did not happen", is null."""
+    return pa.array(seconds, mask=np.isnan(seconds))

@@ -92,8 +92,8 @@ class Series:
             last += 1
         while last * self.bin_s > times[-1]:
             last -= 1
-        numbers = np.arange(len(self._edges), last + 1)
-        self._edges.extend(_at(np.float64(self.bin_s) * numbers, times, integral))
+        moments = np.float64(self.bin_s) * np.arange(len(self._edges), last + 1)
+        self._edges.extend(_at(moments, times, integral))
 
 
 def _at(moments: Floats, times: Floats, integral: Floats) -> Floats:

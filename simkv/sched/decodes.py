@@ -10,6 +10,7 @@ they fall, and how many sequences need a block in a step is read from a histogra
 from bisect import bisect_right
 from heapq import heappop, heappush
 from itertools import accumulate
+from sys import maxsize
 
 from simkv.sched.request import Request
 
@@ -67,7 +68,8 @@ class Decodes:
         offset = request.computed_tokens - self.step
         self.offsets[request] = offset
         self.sum_offsets += offset
-        if self._longest is not None and offset > self._longest:
+        longest = self._longest
+        if longest is not None and offset > longest:
             self._longest = offset
         if place > self.last_place:
             self.last_place = place
@@ -94,6 +96,10 @@ class Decodes:
             self.phases[-offset % self.block_tokens] -= self._weight
             ended.append((place, request))
         return ended
+
+    def next_end(self) -> int:
+        """Return after which step the next one ends; never, where there is none."""
+        return self.ends[0][0] if self.ends else maxsize
 
     def clear(self) -> None:
         """Let all go, after each has been written down."""

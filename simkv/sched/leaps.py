@@ -116,8 +116,8 @@ class LeapingScheduler(Scheduler):
         decodes, end_s = self.decodes, result.end_s
         decodes.step += 1
         decodes.ahead = 0
-        ended = decodes.pop_ended()
-        if ended and self._writers:
+        ended = decodes.pop_ended() if decodes.next_end() <= decodes.step else []
+        if ended and self._writers.segments:
             self._settle_family([request for _, request in ended])
         for request, num_tokens, computed_before in plan.entries:
             if computed_before + num_tokens < request.num_tokens:
@@ -165,14 +165,14 @@ class LeapingScheduler(Scheduler):
     def _go_on(self) -> StepPlan | None:
         """Plan for a group alone that nobody waits to join; None where it is short of something."""
         decodes, kv = self.decodes, self.kv
-        num, step = len(decodes.offsets), decodes.step
-        lent, free = decodes.phases[step % decodes.block_tokens], kv.num_free_blocks
+        num, after = len(decodes.offsets), decodes.step + 1
+        lent, free = decodes.phases[decodes.step % decodes.block_tokens], kv.num_free_blocks
         if not 0 < num <= self.policy.max_num_batched_tokens or lent > free:
             return None
         decodes.ahead = 1
         kv.lend(lent, num)
-        work = StepWork([], num, 0, 0, num)
-        self._add_decodes(work)
+        context, longest = decodes.sum_offsets + num * after, decodes.longest() + after
+        work = StepWork([], num, context, longest, num)
         return StepPlan([], work, self._num_steps(free - lent), [], [], [], num)
 
     def _continue(self, plan: StepPlan) -> bool:
@@ -197,7 +197,7 @@ class LeapingScheduler(Scheduler):
             more = computed + num_tokens - request.capacity_tokens
             if more > 0:
                 needed -= -more // decodes.block_tokens
-            if self._writers and self._writers.writes_to(request):
+            if self._writers.segments and self._writers.writes_to(request):
                 return False
             plan.entries.append((request, num_tokens, computed))
             budget -= num_tokens
@@ -214,25 +214,23 @@ class LeapingScheduler(Scheduler):
 
     def _start(self, plan: StepPlan) -> None:
         super()._start(plan)
-        if self.decodes.offsets:
-            self._add_decodes(plan.work)
-            plan.work.num_decodes += len(self.decodes.offsets)
-            plan.work.num_sampled += len(self.decodes.offsets)
-
-    def _add_decodes(self, work: StepWork) -> None:
-        """Add what the group attends to in the step that is being planned."""
-        decodes = self.decodes
-        after = decodes.step + 1
-        work.decode_context_tokens += decodes.sum_offsets + len(decodes.offsets) * after
-        longest = decodes.longest() + after
-        if longest > work.max_decode_context_tokens:
-            work.max_decode_context_tokens = longest
+        decodes, work = self.decodes, plan.work
+        num, after = len(decodes.offsets), decodes.step + 1
+        if num:
+            work.num_decodes += num
+            work.num_sampled += num
+            work.decode_context_tokens += decodes.sum_offsets + num * after
+            longest = decodes.longest() + after
+            if longest > work.max_decode_context_tokens:
+                work.max_decode_context_tokens = longest
 
     def _num_steps(self, num_free_blocks: int) -> int:
         """Return for how many steps nobody ends and memory covers what the group needs."""
         decodes = self.decodes
-        more = min(decodes.ends[0][0] - decodes.step, self.max_leap_steps) - 1
-        if more <= 0:
+        more = decodes.next_end() - decodes.step - 1
+        if more >= self.max_leap_steps:
+            more = self.max_leap_steps - 1
+        if not more:
             return 1
         return 1 + decodes.steps_covered(num_free_blocks, decodes.step + 1, more)
 
@@ -241,13 +239,13 @@ class LeapingScheduler(Scheduler):
         if hold is Hold.MEMORY:
             # Evicted hits could make its prompt too long for the rest of the budget.
             chunked = self.policy.chunked_prefill
-            return chunked and not (self._writers and self._writers.writes_to(self.waiting.head()))
+            return chunked and not self._writers.writes_to(self.waiting.head())
         if hold is Hold.TOKEN_BUDGET and self._budget > 0:
-            return not self._writers or not self._writers.writes_to(self.waiting.head())
+            return not self._writers.writes_to(self.waiting.head())
         return True
 
     def _match(self, request: Request) -> int:
-        if self._writers:
+        if self._writers.segments:
             self._settle_family([request])
         return self.kv.match(request)
 
@@ -274,7 +272,7 @@ class LeapingScheduler(Scheduler):
     def _finish(self, request: Request, place: int, end_s: float) -> Request:
         at = bisect_left(self._places, place)
         del self._places[at], self.running[at]
-        if self._writers:
+        if self._writers.segments:
             self._writers.remove(request)
         self.kv.retire(request)
         request.move(Status.FINISHED)

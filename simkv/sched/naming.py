@@ -12,24 +12,24 @@ from simkv.sched.request import Request
 
 
 class Writers:
-    """The requests of a group that may still register blocks of segments that others can name."""
+    """The requests of a group that may still register blocks of segments that others can name.
+
+    ``segments`` has them, each with the segments that it still writes into.
+    """
 
     def __init__(self) -> None:
-        self._segments: dict[Request, list[int]] = {}
+        self.segments: dict[Request, list[int]] = {}
         self._by_segment: dict[int, dict[Request, None]] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._segments)
 
     def add(self, request: Request, segments: list[int]) -> None:
         """Note that a request writes into these segments, one after the other."""
-        self._segments[request] = segments
+        self.segments[request] = segments
         for segment in segments:
             self._by_segment.setdefault(segment, {})[request] = None
 
     def remove(self, request: Request) -> None:
         """Forget a request, if it is known."""
-        for segment in self._segments.pop(request, ()):
+        for segment in self.segments.pop(request, ()):
             writers = self._by_segment[segment]
             del writers[request]
             if not writers:
@@ -37,12 +37,13 @@ class Writers:
 
     def clear(self) -> None:
         """Forget all."""
-        self._segments.clear()
+        self.segments.clear()
         self._by_segment.clear()
 
     def writes_to(self, request: Request) -> bool:
         """Whether anybody writes into the content of a request."""
-        return any(segment in self._by_segment for segment, _ in request.segments)
+        known = self._by_segment
+        return bool(known) and any(segment in known for segment, _ in request.segments)
 
     def family(self, requests: Iterable[Request]) -> list[Request]:
         """Return who writes into these requests' content, and into the content of those, and so on.
@@ -55,5 +56,5 @@ class Writers:
             for request in self._by_segment.get(segment, ()):
                 if request not in found:
                     found[request] = None
-                    segments += self._segments[request]
+                    segments += self.segments[request]
         return list(found)

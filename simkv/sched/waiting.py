@@ -42,10 +42,7 @@ class ArrivalQueue(deque[Request]):
         """Return the next request."""
         return self[0]
 
-    def pop(self) -> Request:  # type: ignore[override]  # the head, not the tail
-        """Take the next request out."""
-        return self.popleft()
-
+    pop = deque.popleft  # the head, not the tail
     add = deque.append
     put_back = deque.appendleft
 

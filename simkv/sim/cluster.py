@@ -78,8 +78,10 @@ class Cluster:
         self.num_done = 0
         self.last_s = 0.0  # when somebody last arrived, or gave up
         self._num_routed = 0
-        self._num_arrived = 0
         self._followers = _followers(trace)
+        self._views = Views(self.replicas)
+        self._has_content = len(trace.segment_id) > 0
+        self._most_tokens = 0  # of a request that is known to fit
         self._arrivals = _arrivals(trace)
         self._due: _Arrival | None = next(self._arrivals, None)
 
@@ -109,55 +111,54 @@ class Cluster:
 
     def _arrive(self, _event: simpy.Event) -> None:
         """Route every request that is due, up to the next that something else may come before."""
-        clock, due = self.env, self._due
+        now_s, due = self.env.now, self._due
         while due is not None:
-            if due[0] > clock.now:
-                if due[0] >= clock.peek():
-                    clock.at(due[0], self._arrive, priority=URGENT)
+            if due[0] > now_s:
+                now_s = due[0]
+                if not self.env.pass_to(now_s):
+                    self.env.at(now_s, self._arrive, priority=URGENT)
                     break
-                clock.skip_to(due[0])
-            self._route(due)
+            self._route(due, now_s)
             due = self._due = next(self._arrivals, None)
 
-    def _route(self, arrival: _Arrival) -> None:
+    def _route(self, arrival: _Arrival, now_s: float) -> None:
         _, row, prompt_tokens, output_tokens, priority, patience_s = arrival
-        now_s = self.last_s = self.env.now
-        self.recorder.arrival(row, now_s)
+        self.last_s = now_s
         # A request that asks for no output still samples the token that ends its prefill.
         total = prompt_tokens + max(output_tokens, 1)
-        reason = self._reason_to_reject(total)
-        if reason:
-            self.recorder.rejection(row, reason)
-            self._done(row)
+        if total > self._most_tokens and not self._fits(row, total):
             return
-        self._num_arrived += 1
+        segments = self.trace.segments(row) if self._has_content else []
         request = Request(
             id=row,
-            segments=cover(self.trace.segments(row), total, row),
+            segments=cover(segments, total, row),
             num_tokens=prompt_tokens,
             final_tokens=total - 1,
             arrival_s=now_s,
-            arrival_rank=self._num_arrived,
+            arrival_rank=self._num_routed,
             prompt_tokens=prompt_tokens,
             output_tokens=output_tokens,
             priority=priority,
         )
-        index = self.router.choose(Views(self.replicas), self._num_routed)
+        replica = self.replicas[self.router.choose(self._views, self._num_routed)]
         self._num_routed += 1
-        replica = self.replicas[index]
         replica.submit(request)
-        if math.isfinite(patience_s):
+        if patience_s < math.inf:
             give_up = partial(self._give_up, replica, request)
             self.env.at(now_s + patience_s, give_up, priority=URGENT)
 
-    def _reason_to_reject(self, total_tokens: int) -> str:
-        """Return why a request can never run, empty if it can; replicas are equal."""
-        scheduler = self.replicas[0].scheduler
+    def _fits(self, row: int, total_tokens: int) -> bool:
+        """Whether a request of so many tokens can ever run; if not, it is rejected."""
+        scheduler = self.replicas[0].scheduler  # replicas are equal
         if total_tokens > scheduler.max_model_len:
-            return "exceeds-model-limit"
-        if not scheduler.kv.can_ever_hold(total_tokens - 1):
-            return "exceeds-pool"
-        return ""
+            self.recorder.rejection(row, self.env.now, "exceeds-model-limit")
+        elif not scheduler.kv.can_ever_hold(total_tokens - 1):
+            self.recorder.rejection(row, self.env.now, "exceeds-pool")
+        else:
+            self._most_tokens = total_tokens
+            return True
+        self._done(row)
+        return False
 
     def _give_up(self, replica: Replica, request: Request, _event: simpy.Event) -> None:
         self.last_s = self.env.now
@@ -165,19 +166,13 @@ class Cluster:
 
     def _release(self, row: int, _event: simpy.Event) -> None:
         trace = self.trace
-        self._route(
-            (
-                self.env.now,
-                row,
-                int(trace.prompt_tokens[row]),
-                int(trace.output_tokens[row]),
-                int(trace.priority[row]),
-                float(trace.patience_s[row]),
-            )
-        )
+        prompt_tokens, output_tokens = int(trace.prompt_tokens[row]), int(trace.output_tokens[row])
+        priority, patience_s = int(trace.priority[row]), float(trace.patience_s[row])
+        now_s = self.env.now
+        self._route((now_s, row, prompt_tokens, output_tokens, priority, patience_s), now_s)
 
     def _done(self, row: int) -> None:
-        for follower in self._followers.get(row, ()):
+        for follower in self._followers.get(row, ()) if self._followers else ():
             think_s = float(np.nan_to_num(self.trace.think_s[follower]))
             release = partial(self._release, follower)
             self.env.at(self.env.now + think_s, release, priority=URGENT)

@@ -16,6 +16,7 @@ from simkv.cost.model import CostModel
 from simkv.errors import InvariantError
 from simkv.obs.recorder import Recorder
 from simkv.route.policy import ReplicaView
+from simkv.sched.hold import Hold
 from simkv.sched.leaps import LeapingScheduler
 from simkv.sched.plan import StepPlan, StepResult
 from simkv.sched.request import Request
@@ -53,21 +54,27 @@ class LeapingReplica(Replica):
     ) -> None:
         super().__init__(env, index, scheduler, cost, recorder, on_finish, on_abort)
         self._wakes = wakes
+        self._course = recorder.course(index)
         self._ends: list[float] = []  # of the plan's steps, as far as they have been priced
         self._at = 0  # the step under way
         self._next_s = math.inf  # when something happens next
         self._last_s = 0.0  # when something last happened
         self._step_s = math.inf  # a step's length, about
+        self._hold: Hold | None = None
+        self._has_news = False  # whether somebody arrived since the last plan
 
     def submit(self, request: Request) -> None:
         """Queue a request; an idle replica starts once everything due now has arrived."""
-        now_s = self.env.now
-        self.run_on(now_s)
-        self._cut()
+        now_s = request.arrival_s
+        if self._next_s < now_s:
+            self.run_on(now_s)
+        if len(self._ends) > self._at + 1:
+            self._cut()
         self.scheduler.add(request)
         self.outstanding_tokens += request.final_tokens
         self.recorder.queued(self.index, request)
-        self.recorder.state(self.index, now_s, self.scheduler)
+        self._has_news = True
+        self._course.note(now_s, self.scheduler)
         if not self._busy:
             self._busy = True
             self._next_s = now_s
@@ -76,7 +83,8 @@ class LeapingReplica(Replica):
     def give_up(self, request: Request) -> None:
         """Drop a request that its client gave up, before the next step is planned."""
         self.run_on(self.env.now)
-        self._cut()
+        if len(self._ends) > self._at + 1:
+            self._cut()
         super().give_up(request)
 
     def view(self) -> ReplicaView:
@@ -87,14 +95,14 @@ class LeapingReplica(Replica):
     def run_on(self, until_s: float) -> float:
         """Let everything happen that happens before a time; return when the last of it did."""
         while self._next_s < until_s:
-            self._go_on(until_s, bisect_left(self._ends, until_s, self._at))
+            self._go_on(until_s, bisect_left)
         return self._last_s
 
     def _wake(self, _event: simpy.Event) -> None:
         """Let everything happen that is due, the present included; there may be nothing."""
         now_s = self.env.now
         while self._next_s <= now_s:
-            self._go_on(math.inf, bisect_right(self._ends, now_s, self._at))
+            self._go_on(now_s, bisect_right)
 
     def _set_alarm(self, time_s: float) -> None:
         if self._wakes:
@@ -102,24 +110,28 @@ class LeapingReplica(Replica):
 
     def _cut(self) -> None:
         """End the plan with the step under way."""
-        last = self._at + 1
-        if len(self._ends) > last:
-            del self._ends[last:]
-            self._set_alarm(self._ends[-1])
+        del self._ends[self._at + 1 :]
         self._plan.num_steps = 1
+        self._set_alarm(self._ends[-1])
 
-    def _go_on(self, until_s: float, under_way: int) -> None:
-        """Go on to the step that is under way at a time; past the plan's last one, plan anew."""
-        ends = self._ends
-        if not ends:
-            self._begin(self._next_s, until_s)
-            return
-        last = len(ends) - 1
-        passed = min(under_way, last) - self._at
-        if passed:
-            self._pass(passed)
-        if under_way > last:
-            self._end_plan(until_s)
+    def _go_on(self, until_s: float, find: Callable[[list[float], float, int], int]) -> None:
+        """Go on to the step that is under way at a time; past the plan's last one, plan anew.
+
+        ``find`` says which step that is, given all ends, the time, and where to look from.
+        """
+        ends, last = self._ends, len(self._ends) - 1
+        if last > self._at:
+            under_way = find(ends, until_s, self._at)
+            if under_way > self._at:
+                self._pass(min(under_way, last) - self._at)
+            if under_way <= last:
+                return
+        now_s = self._next_s
+        if ends:
+            self._last_s = now_s
+            for request in self.scheduler.commit(self._plan, StepResult(now_s)):
+                self.on_finish(self.index, request)
+        self._begin(now_s, math.inf if self._wakes else until_s)
 
     def _pass(self, num_steps: int) -> None:
         """Note that so many steps are done, and that as many have begun."""
@@ -133,14 +145,6 @@ class LeapingReplica(Replica):
         self._next_s = self._ends[self._at]
         times_s = self._ends[at : self._at + 1]
         self.recorder.steps(self.index, times_s, plan.work, more_blocks, counters, scheduler)
-
-    def _end_plan(self, until_s: float) -> None:
-        """Take the result of the plan's last step, and plan the next one."""
-        plan, end_s = self._plan, self._next_s
-        self._last_s = end_s
-        for request in self.scheduler.commit(plan, StepResult(end_s)):
-            self.on_finish(self.index, request)
-        self._begin(end_s, until_s)
 
     def _begin(self, now_s: float, until_s: float) -> None:
         """Plan, and price as many of the steps as are likely to be done before a time."""
@@ -163,20 +167,24 @@ class LeapingReplica(Replica):
             times_s = self.cost.step_times_s(plan.work, plan.num_steps)
             self.cost.note(plan.work, 1)
             step_s = times_s[0]
-            self._ends = list(accumulate(times_s, initial=now_s))
-            del self._ends[0]
+            times_s[0] = now_s + step_s
+            self._ends = list(accumulate(times_s))
         self._step_s = step_s
         self._next_s = self._ends[0]
         self.recorder.step(self.index, now_s, step_s, plan, self.scheduler)
-        self._set_alarm(self._ends[-1])
+        if self._wakes:
+            self._set_alarm(self._ends[-1])
 
     def _next_plan(self, now_s: float) -> StepPlan:
         """Plan until there is something to do, or nothing at all."""
         while True:
             plan = self.scheduler.plan(now_s)
-            self.recorder.planned(self.index, now_s, plan)
-            for request in plan.preempted:
-                self.outstanding_tokens += request.lost_tokens
+            # Nobody moved, and what holds the head of the queue goes on to: there is no news.
+            if plan.entries or plan.preempted or plan.hold is not self._hold or self._has_news:
+                self.recorder.planned(self.index, now_s, plan)
+                self._hold, self._has_news = plan.hold, False
+                for request in plan.preempted:
+                    self.outstanding_tokens += request.lost_tokens
             self.outstanding_tokens -= plan.num_tokens + plan.hit_tokens
             if plan.num_tokens or not plan.preempted:
                 return plan
@@ -189,4 +197,4 @@ class LeapingReplica(Replica):
             )
         self._busy = False
         self._next_s = math.inf
-        self.recorder.state(self.index, now_s, self.scheduler)
+        self._course.note(now_s, self.scheduler)

@@ -1,5 +1,6 @@
 """One run, from a configuration to tables."""
 
+import gc
 import math
 from collections.abc import Callable, Sequence
 
@@ -7,6 +8,7 @@ import numpy as np
 
 from simkv.config.build import build_cost_model, build_scheduler, build_served
 from simkv.config.run import RunConfig
+from simkv.cost.model import CostModel
 from simkv.errors import TraceError
 from simkv.kv.blocks import Blocks
 from simkv.obs.invariants import check_tables
@@ -15,6 +17,7 @@ from simkv.obs.summary import summarize
 from simkv.obs.watch import Watcher
 from simkv.sched.asynchronous import AsyncScheduler
 from simkv.sched.leaps import LeapingScheduler
+from simkv.sched.scheduler import Scheduler
 from simkv.sim.ahead import AheadReplica
 from simkv.sim.clock import Clock
 from simkv.sim.cluster import Cluster
@@ -87,24 +90,11 @@ def simulate(
     watchers = (Laws(config.cluster.num_replicas), *watchers) if check else watchers
     for index in range(config.cluster.num_replicas):
         scheduler = build_scheduler(config, served, leaps=leaps and not watchers)
-        means = (cost, recorder, cluster.finish, cluster.abort)
-        replica: Replica
-        if isinstance(scheduler, AsyncScheduler):
-            replica = AheadReplica(env, index, scheduler, *means)
-        elif isinstance(scheduler, LeapingScheduler):
-            wakes = cluster.has_followers
-            replica = LeapingReplica(env, index, scheduler, *means, wakes=wakes)
-        else:
-            replica = Replica(env, index, scheduler, *means)
+        replica = _replica(cluster, index, scheduler, cost)
         replica.watchers = watchers
         cluster.replicas.append(replica)
     cluster.start()
-    stop_s = None if config.measure.drain else _stop_s(trace)
-    env.run(until=stop_s)
-    last_s = [
-        replica.run_on(math.inf if stop_s is None else stop_s) for replica in cluster.replicas
-    ]
-    end_s = max(cluster.last_s, *last_s) if stop_s is None else stop_s
+    end_s = _run(cluster, None if config.measure.drain else _stop_s(trace))
     for replica in cluster.replicas:
         for request in (*replica.scheduler.running, *replica.scheduler.waiting):
             recorder.progress(replica.index, request)
@@ -124,6 +114,33 @@ def simulate(
     tables.notes = (*trace.notes, *_notes(cluster))
     tables.warnings = [*cost.warnings(), *_warnings(tables, config.measure.warmup_s)]
     return tables
+
+
+def _replica(cluster: Cluster, index: int, scheduler: Scheduler, cost: CostModel) -> Replica:
+    """Return the replica that executes the plans of a scheduler."""
+    means = (cost, cluster.recorder, cluster.finish, cluster.abort)
+    if isinstance(scheduler, AsyncScheduler):
+        return AheadReplica(cluster.env, index, scheduler, *means)
+    if isinstance(scheduler, LeapingScheduler):
+        wakes = cluster.has_followers
+        return LeapingReplica(cluster.env, index, scheduler, *means, wakes=wakes)
+    return Replica(cluster.env, index, scheduler, *means)
+
+
+def _run(cluster: Cluster, stop_s: float | None) -> float:
+    """Let time pass, to a stop or until all is done; return when that is."""
+    # A run makes objects by the million and no cycles of them: looking for some takes a tenth of
+    # its time.
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        cluster.env.run(until=stop_s)
+        until_s = math.inf if stop_s is None else stop_s
+        last_s = [replica.run_on(until_s) for replica in cluster.replicas]
+    finally:
+        if collects:
+            gc.enable()
+    return max(cluster.last_s, *last_s) if stop_s is None else stop_s
 
 
 def _check_arrivals(trace: Trace) -> None:
