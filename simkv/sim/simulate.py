@@ -64,8 +64,8 @@ def simulate(
     watchers
         Who looks on while it goes.
     leaps
-        Take steps that are alike together where that changes nothing, which it never does. Whoever
-        looks on, or checks, sees single steps.
+        Take steps that are alike together where that is known to change nothing. Whoever looks on,
+        or checks, sees single steps.
 
     Raises
     ------
@@ -88,8 +88,9 @@ def simulate(
     cluster = Cluster(env, trace, config.cluster.routing, recorder, progress)
     cost = build_cost_model(config, served)
     watchers = (Laws(config.cluster.num_replicas), *watchers) if check else watchers
+    leaps = leaps and not watchers and _may_leap(config, cluster)
     for index in range(config.cluster.num_replicas):
-        scheduler = build_scheduler(config, served, leaps=leaps and not watchers)
+        scheduler = build_scheduler(config, served, leaps=leaps)
         replica = _replica(cluster, index, scheduler, cost)
         replica.watchers = watchers
         cluster.replicas.append(replica)
@@ -114,6 +115,17 @@ def simulate(
     tables.notes = (*trace.notes, *_notes(cluster))
     tables.warnings = [*cost.warnings(), *_warnings(tables, config.measure.warmup_s)]
     return tables
+
+
+def _may_leap(config: RunConfig, cluster: Cluster) -> bool:
+    """Whether taking steps together is known to change nothing.
+
+    Not where a request's end may release another at the very moment at which another replica's
+    step ends: which comes first is then a matter of who was called first. Nor where a run is cut
+    off while requests run.
+    """
+    apart = config.cluster.num_replicas == 1 or not cluster.has_followers
+    return config.measure.drain and apart
 
 
 def _replica(cluster: Cluster, index: int, scheduler: Scheduler, cost: CostModel) -> Replica:
